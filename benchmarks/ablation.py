@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT as STRATEGY
 from clew.annotation.sampling import sample
-from clew.annotation.settings import DEFAULT, Adaptation
+from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.tracking.events import EventTable
 from clew.tracking.movie import open_movie
 from paper.dataset import Dataset, Examiner, open_dataset
 from paper.simulated_annotator import annotate
+from paper.strategies import DEFAULT as STRATEGY
 
-SETTINGS: dict[str, Adaptation] = {
+SETTINGS: dict[str, LearnerSettings] = {
     "default": DEFAULT,
     "stiffness 1": replace(DEFAULT, stiffness=1.0),
     "stiffness 25": replace(DEFAULT, stiffness=25.0),
@@ -74,7 +74,7 @@ def datasets(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Datase
 
 
 def session(
-    dataset: Dataset, settings: Adaptation, answers: list[int], seed: int
+    dataset: Dataset, settings: LearnerSettings, answers: list[int], seed: int
 ) -> tuple[float, float, float]:
     """Loss of the weights alone, loss of the lineage with the answers, both in the mean, and seconds."""
     learner = Learner(dataset.source, settings=settings)
@@ -86,7 +86,7 @@ def session(
     for _ in annotate(learner, dataset.truth, STRATEGY, answers, seed, rounds=1):
         spent += time.process_time()
         predicted = EventTable.join(
-            [learner.solved(frame).events for frame in range(len(learner.pairs))]
+            [learner.solve(frame).events for frame in range(len(learner.pairs))]
         )
         left = (
             1.0 - np.isin(dataset.truth.events.row_keys(), predicted.row_keys()).mean()

@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT, STRATEGIES, answer_from_truth
+from clew.annotation.questions import answer_from_truth
 from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
+from paper.strategies import DEFAULT, STRATEGIES
 
 AT_ONCE = 5
 """Questions that are answered before the weights are learned again."""
@@ -68,7 +69,7 @@ def main() -> None:
                 alone = Learner(source)
                 alone.w = learner.w
                 losses = [
-                    compute_task_loss(truth, one.lineage()).total
+                    compute_task_loss(truth, one.build_lineage()).total
                     for one in (alone, learner)
                 ]
                 table.add_row(

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from faults_commands import ANSWERS, COMMANDS, OLD_ANSWERS, Command, make_inputs
 from privileges import bound_by_permissions
 
-from clew.app.supervisor import Supervisor
+from clew.annotation.worker import LearningWorker
 from clew.cli.options import app
 
 CHANGES = {
@@ -149,7 +149,7 @@ def _in_fork(
             os.kill(os.getpid(), signal.SIGINT)
 
     # the worker of the page learns and writes nothing; starting one takes longer than everything else here
-    Supervisor._begin = _no_worker  # type: ignore[method-assign]
+    LearningWorker.start = _no_worker  # type: ignore[method-assign]
     if fault == "disk full":
         resource.setrlimit(
             resource.RLIMIT_FSIZE,
@@ -175,7 +175,7 @@ def _in_fork(
     return 0
 
 
-def _no_worker(_: Supervisor) -> Any:
+async def _no_worker(_: LearningWorker) -> None:
     raise OSError("no worker")
 
 

@@ -23,12 +23,12 @@ import typer
 from kinds_movies import KINDS, REAL, Scene, open_kind, tuning_scene
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.tracker import Tracker
 from clew.utils.storage import write_bytes
 from paper.simulated_annotator import annotate
+from paper.strategies import DEFAULT
 
 SHARES = {"random5": 0.05, "random25": 0.25}
 ANSWERS = {"answers25": 25, "answers100": 100}
@@ -156,10 +156,10 @@ def clew_results(scene: Scene, settings: list[str], draw: int, first: Tracker) -
         ):
             if goal in budgets:
                 spent = time.process_time() - began
-                alone = learner.as_tracker().track(scene.source)
+                alone = learner.make_tracker().track(scene.source)
                 missed = 100 * scene.evaluate(alone).loss.total
                 more = {"annotated": number, "missed_unpinned": missed}
-                yield budgets[goal], learner.lineage(), spent, more
+                yield budgets[goal], learner.build_lineage(), spent, more
 
 
 def peer(who: str, kind: str, draw: int, movies: Path) -> Found:

@@ -23,7 +23,6 @@ from kinds_movies import KINDS, REAL, Scene, open_kind
 from numpy.typing import NDArray
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
@@ -32,6 +31,7 @@ from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
 from paper.simulated_annotator import annotate
+from paper.strategies import DEFAULT
 
 SETTINGS = ("random5", "few", "asked")
 SHARE, NUMBER, AT_ONCE = 0.05, 25, 5
@@ -92,7 +92,7 @@ def learn(
             learner, truth, DEFAULT, range(AT_ONCE, NUMBER + 1, AT_ONCE), draw, rounds=1
         ):
             pass
-        return learner.as_tracker(), learner.annotations
+        return learner.make_tracker(), learner.annotations
     rng = np.random.default_rng([draw, 5])
     share = round(SHARE * len(truth)) if setting == "random5" else NUMBER
     given = sample(truth, rng=rng, number=int(np.clip(share, LEAST, len(truth) // 2)))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from page_server import Served, console, linked, load
 
-from clew.annotation.strategies.pool import settled
+from clew.annotation.questions import find_settled
 from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
 
 Answers = Iterator[tuple[list[int], dict[str, Any] | None]]
@@ -95,12 +95,12 @@ class Judge:
         self.learner.annotate(pins)
         alone, pinned, doubt = [], [], []
         for frame in range(len(self.learner.pairs)):
-            pair = self.learner.pair(frame)
+            pair = self.learner.get_pair(frame)
             here = pair.annotated(pins[pins.events.frame == frame])
             for given, steps in (({}, alone), (here, pinned)):
                 answer = assign(pair.candidates, pair.scores(w), given)
                 steps.append(pair.candidates.table(pair.a, pair.b, answer.chosen))
-            open_ = np.flatnonzero(~settled(steps[-1], self.truth))
+            open_ = np.flatnonzero(~find_settled(steps[-1], self.truth))
             sure = answer.confidence(answer.chosen[open_])
             p = GENERIC_CALIBRATION.probability(
                 steps[-1].event[open_], sure, float(np.linalg.norm(w))
@@ -114,7 +114,7 @@ class Judge:
         wrong = int(
             (
                 ~np.isin(last.row_keys(), self.truth.events.row_keys())
-                & settled(last, self.truth)
+                & find_settled(last, self.truth)
             ).sum()
         )
         return free, kept, wrong, sum(doubt)
@@ -187,7 +187,7 @@ def curve(
     judge, weights = Judge(movie, own), []
     truth = judge.truth
     if options.blank:
-        tracker = judge.learner.as_tracker()  # which knows the movie's features
+        tracker = judge.learner.make_tracker()  # which knows the movie's features
         tracker.coef_ = np.zeros_like(tracker.coef_)
         tracker.save(own / "blank.clew")
         weights = ["--weights", str(own / "blank.clew")]

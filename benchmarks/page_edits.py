@@ -17,7 +17,7 @@ FRAMES = slice(60, 66)
 
 def edits(options: argparse.Namespace) -> None:
     """Delete cells of one frame, one after the other; processor time and seconds of each."""
-    from clew.app.api_models import AskedEdit
+    from clew.app.api_models import MaskEditRequest
     from clew.app.launch import open_session
     from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.movie import open_movie
@@ -27,19 +27,17 @@ def edits(options: argparse.Namespace) -> None:
         source = measure_movie(movie, cache=Path(folder) / "cache", n_jobs=1)
         session = open_session(0, movie, source, Path(folder) / "store.clewdb")
         for t in range(movie.n_frames - 1):
-            session.predictor.solved[t] = session.predictor.solve(
+            session.predictions.by_frame[t] = session.predictions.solve(
                 t, session.state.annotations.select_frame(t)
             )
-        cells = session.cells(3).label.tolist()
+        cells = session.get_cells(3).label.tolist()
         used, passed = [], []
         for n in range(options.edits):
             masks = session.store.mask_revisions().get(3, 0)
             body = {"key": f"k{n}", "revision": session.store.revision, "masks": masks}
-            asked = AskedEdit.of(
-                {**body, "frame": 3, "kind": "delete", "cells": [cells[n]]}
-            )
+            request = MaskEditRequest(**body, frame=3, kind="delete", cells=[cells[n]])
             processor, clock = time.process_time(), time.perf_counter()
-            session.changes.edit(asked)
+            session.changes.edit_masks(request)
             used.append(time.process_time() - processor)
             passed.append(time.perf_counter() - clock)
         session.close()

@@ -7,6 +7,7 @@ writes the server's process id; the server itself writes its address.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import signal
@@ -83,31 +84,36 @@ class Child:
 
 
 class NoWorker:
-    """Stands for the supervisor of a worker: nobody learns, and nothing else changes."""
+    """Stands for the learning process: its calls never return."""
 
-    def __init__(self, _: Any, __: Any, on_life: Any) -> None:
-        self.on_life = on_life
+    is_given_up = False
 
-    def start(self) -> None:
-        """It is there at once."""
-        self.on_life(True, "")
+    def __init__(self, _: Any, on_status: Any) -> None:
+        on_status(True, "")
 
-    def send(self, _: Any) -> None:
-        """Nobody listens."""
+    async def open_movie(self, *_: Any) -> None:
+        """Do nothing."""
+
+    async def fit(self, *_: Any) -> None:
+        """Never return."""
+        await asyncio.Event().wait()
+
+    def interrupt(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 def main(arguments: list[str]) -> None:
     """Fork a server for each line that comes."""
+
     import clew.app.launch
-    import clew.app.opening
     import clew.app.server
     import clew.app.session
     from clew.cli import app
 
-    clew.app.server.Server.__init__.__kwdefaults__["supervisor"] = NoWorker
+    clew.app.server.Server.__init__.__kwdefaults__["make_worker"] = NoWorker
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is gone at once
     for _ in sys.stdin:
         pid = os.fork()

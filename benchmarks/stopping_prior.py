@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from clew.app.progress import probabilities
 from generic_calibration import Sequence
 from generic_weights import simulated
 from rich.console import Console
@@ -21,8 +22,7 @@ from scipy.special import log_expit
 from scipy.stats import multivariate_normal
 
 from clew.annotation.error_estimate import GROUP, PIVOT, log_odds
-from clew.annotation.strategies.pool import settled
-from clew.app.progress import probabilities
+from clew.annotation.questions import find_settled
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS
 from clew.tracking.events import EventTable
@@ -45,7 +45,7 @@ def doubts(movie: Sequence) -> tuple[Array, Array]:
     solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
     told = EventTable.join([one.events for one in solved])
     right = probabilities(solved)
-    used = settled(told, truth) & (right < 1)
+    used = find_settled(told, truth) & (right < 1)
     return log_odds(1 - right[used]), ~np.isin(
         told.row_keys(), truth.events.row_keys()
     )[used]

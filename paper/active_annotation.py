@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import STRATEGIES
 from clew.annotation.sampling import sample
 from clew.tracking.events import EventTable
 from clew.tracking.tracker import Tracker
 from paper.dataset import Dataset, Examiner
 from paper.experiment_data import ExperimentData, cpu_seconds
 from paper.simulated_annotator import annotate
+from paper.strategies import STRATEGIES
 
 BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
 """Shares of the events after which the loss is measured."""
@@ -106,7 +106,7 @@ def _point(
 ) -> dict[str, float]:
     """Measure the test task loss, and the errors left in the annotated movie."""
     predicted = EventTable.join(
-        [learner.solved(frame).events for frame in range(len(learner.pairs))]
+        [learner.solve(frame).events for frame in range(len(learner.pairs))]
     )
     left = 1.0 - np.isin(dataset.truth.events.row_keys(), predicted.row_keys()).mean()
     return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import STRATEGIES, Question, answer_from_truth
+from clew.annotation.questions import Question, answer_from_truth
 from clew.learning.task import Indices
 from clew.tracking.events import Annotations
+from paper.strategies import STRATEGIES
 
 SPARE = 20
 """Additional questions, since the truth leaves some open."""

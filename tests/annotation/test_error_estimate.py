@@ -12,9 +12,9 @@ from clew.annotation.error_estimate import (
     PIVOT,
     Check,
     Correction,
-    answers_until,
+    estimate_answers_needed,
+    estimate_wrong_events,
     log_odds,
-    wrong_events,
 )
 from clew.tracking.events import Event
 
@@ -35,7 +35,7 @@ def checks(doubt, wrong, n, event=Event.MOVE):
 
 def test_before_the_first_answer_the_number_is_that_of_an_average_movie():
     probability = np.repeat([0.99, 0.7], [2000, 30])
-    found = wrong_events(moves(probability), probability, NOBODY)
+    found = estimate_wrong_events(moves(probability), probability, NOBODY)
     level, slope = (
         np.random.default_rng(0).multivariate_normal(MEAN, COVARIANCE, 20_000).T
     )
@@ -51,7 +51,7 @@ def test_before_the_first_answer_the_number_is_that_of_an_average_movie():
 def test_answers_that_find_more_wrong_than_expected_raise_the_number():
     probability = np.full(1000, 0.98)
     before, worse, better = (
-        wrong_events(moves(probability), probability, Correction.of(given))
+        estimate_wrong_events(moves(probability), probability, Correction.of(given))
         for given in ([], checks(0.2, 25, 50), checks(0.2, 0, 50))
     )
     assert better.number < before.number < worse.number
@@ -62,7 +62,7 @@ def test_where_only_great_doubts_were_right_small_ones_count_for_less():
     """One factor for all doubts took what was found among the greatest for the rest as well."""
     given = Correction.of([*checks(0.4, 8, 16), *checks(0.03, 0, 80)])
     doubt = np.array([0.4, 0.01])
-    before, after = (one.chance(moves(doubt), doubt) for one in (NOBODY, given))
+    before, after = (one.chance_wrong(moves(doubt), doubt) for one in (NOBODY, given))
     assert after[0] > 0.8 * before[0]
     assert after[-1] < 0.5 * before[-1]
 
@@ -71,10 +71,12 @@ def test_wrong_divisions_say_nothing_of_moves():
     """What is asked about is mostly of rare kinds: their mistakes were taken for those of thousands of moves."""
     given = Correction.of(checks(0.1, 10, 12, Event.DIVIDE))
     probability = np.full(3000, 0.999)
-    assert wrong_events(moves(probability), probability, given).number == pytest.approx(
-        wrong_events(moves(probability), probability, NOBODY).number
+    assert estimate_wrong_events(
+        moves(probability), probability, given
+    ).number == pytest.approx(
+        estimate_wrong_events(moves(probability), probability, NOBODY).number
     )
-    assert given.chance(np.array([Event.DIVIDE]), np.array([0.1]))[0] > 0.5
+    assert given.chance_wrong(np.array([Event.DIVIDE]), np.array([0.1]))[0] > 0.5
 
 
 def test_the_interval_holds_the_number_as_often_as_it_says():
@@ -91,7 +93,7 @@ def test_the_interval_holds_the_number_as_often_as_it_says():
         probability = 1 - np.repeat(
             doubt[left], 2
         )  # the other one of two has the same doubt
-        found = wrong_events(moves(probability), probability, given)
+        found = estimate_wrong_events(moves(probability), probability, given)
         inside += found.low <= 2 * wrong[left].sum() <= found.high
     assert 0.84 <= inside / 300 <= 0.99
 
@@ -100,8 +102,8 @@ def test_the_interval_holds_the_number_as_often_as_it_says():
 @examples(60)
 def test_so_many_answers_do_and_fewer_do_not(chances, target):
     probability = np.array(chances)
-    n = answers_until(moves(probability), probability, NOBODY, target)
-    chance = np.sort(NOBODY.chance(moves(probability), 1 - probability))[::-1]
+    n = estimate_answers_needed(moves(probability), probability, NOBODY, target)
+    chance = np.sort(NOBODY.chance_wrong(moves(probability), 1 - probability))[::-1]
     assert chance[n:].sum() < target + 1e-9
     if n:
         assert chance[n - 1 :].sum() >= target - 1e-6
@@ -112,14 +114,14 @@ def test_the_chances_of_many_events_are_those_of_a_few():
     doubt = 10.0 ** rng.uniform(-8, -0.01, 3000)
     given = Correction.of([*checks(0.4, 8, 16), *checks(0.03, 0, 80)])
     many, few = (
-        given.chance(moves(doubt), doubt),
-        [given.chance(moves(part), part) for part in np.split(doubt, 30)],
+        given.chance_wrong(moves(doubt), doubt),
+        [given.chance_wrong(moves(part), part) for part in np.split(doubt, 30)],
     )
     np.testing.assert_allclose(many, np.concatenate(few), rtol=1e-3)
 
 
 def test_nothing_in_doubt_is_nothing_wrong():
-    found = wrong_events(moves(np.ones(40)), np.ones(40), NOBODY)
+    found = estimate_wrong_events(moves(np.ones(40)), np.ones(40), NOBODY)
     assert (found.number, found.low, found.high, found.n_events) == (0, 0, 0, 40)
-    assert answers_until(moves(np.ones(40)), np.ones(40), NOBODY, 1) == 0
-    assert answers_until(moves([]), np.zeros(0), NOBODY, 1) == 0
+    assert estimate_answers_needed(moves(np.ones(40)), np.ones(40), NOBODY, 1) == 0
+    assert estimate_answers_needed(moves([]), np.zeros(0), NOBODY, 1) == 0

@@ -9,12 +9,23 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clew.annotation.edited_movie import (
-    changed_frames,
-    edited_movie,
-    edited_source,
+    edit_movie,
+    edit_source,
+    find_changed_frames,
 )
-from clew.annotation.mask_edits import Edit, EditKind, apply, free_label
-from clew.annotation.mask_tools import cut, delete, grow, merge, outline
+from clew.annotation.mask_edits import (
+    Edit,
+    EditKind,
+    apply_edits,
+    find_free_label,
+)
+from clew.annotation.mask_tools import (
+    add_outline,
+    cut_cell,
+    delete_cell,
+    grow_cell,
+    merge_cells,
+)
 from clew.errors import InputError
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
@@ -43,13 +54,13 @@ def edits(draw):
     point = st.tuples(st.floats(-2, 14), st.floats(-2, 14))
     try:
         if kind is EditKind.MERGE:
-            return labels, merge(0, labels, draw(st.permutations(cells))[:2])
+            return labels, merge_cells(0, labels, draw(st.permutations(cells))[:2])
         if kind is EditKind.DELETE:
-            return labels, delete(0, labels, draw(st.sampled_from(cells or [1])))
+            return labels, delete_cell(0, labels, draw(st.sampled_from(cells or [1])))
         drawn = draw(st.lists(point, min_size=1, max_size=5))
         if kind is EditKind.CUT:
-            return labels, cut(0, labels, drawn)
-        return labels, outline(0, labels, None, drawn, (1.0, 1.0))
+            return labels, cut_cell(0, labels, drawn)
+        return labels, add_outline(0, labels, None, drawn, (1.0, 1.0))
     except InputError:  # there is nothing to be edited so
         return labels, None
 
@@ -63,9 +74,9 @@ def test_cells_that_are_not_touched_keep_their_pixels_and_undoing_restores_the_b
     if edit is None:
         return
     before = labels.copy()
-    after = apply(labels, [edit])
+    after = apply_edits(labels, [edit])
     assert np.array_equal(labels, before)  # the masks themselves are never written to
-    assert apply(labels, []) is labels
+    assert apply_edits(labels, []) is labels
     assert changed(labels, after) <= {0, *edit.touched}
     assert changed(labels, after)  # an edit that does nothing is none
     restored = after.copy()
@@ -106,17 +117,17 @@ def test_pixels_that_are_none_are_refused(pixels):
 
 def test_an_edit_of_a_larger_image_is_refused():
     edit = Edit.of(0, EditKind.ADD, np.zeros(100, np.int32), np.array([99]), 7)
-    with pytest.raises(InputError, match="beyond an image"):
-        apply(np.zeros((3, 3), np.int32), [edit])
+    with pytest.raises(InputError, match="outside an image"):
+        apply_edits(np.zeros((3, 3), np.int32), [edit])
 
 
 def test_labels_are_new_even_if_edits_were_undone():
     labels = np.array([[1, 0, 5]], np.uint8)
-    assert free_label(labels) == 6
-    assert free_label(labels, [6, 9]) == 10
-    assert free_label(np.array([[255, 1]], np.uint8)) == 2
+    assert find_free_label(labels) == 6
+    assert find_free_label(labels, [6, 9]) == 10
+    assert find_free_label(np.array([[255, 1]], np.uint8)) == 2
     with pytest.raises(InputError, match="all labels up to 255"):
-        free_label(np.arange(256, dtype=np.uint8)[None])
+        find_free_label(np.arange(256, dtype=np.uint8)[None])
 
 
 def disc(shape, middle, radius):
@@ -132,12 +143,12 @@ def disc(shape, middle, radius):
 def test_a_stroke_cuts_where_it_was_drawn():
     labels = np.where(disc((40, 60), (20, 30), 12), 7, 0).astype(np.uint16)
     labels[0:3, 0:3] = 2
-    after = apply(labels, [cut(0, labels, [(34, 2), (34, 38)])])
+    after = apply_edits(labels, [cut_cell(0, labels, [(34, 2), (34, 38)])])
     assert set(np.unique(after)) == {0, 2, 7, 8}
     assert (np.argwhere(after == 8)[:, 1] > 33).all()  # the smaller part is the new one
     assert (np.argwhere(after == 7)[:, 1] < 36).all()
-    short = apply(
-        labels, [cut(0, labels, [(34, 14), (34, 26)])]
+    short = apply_edits(
+        labels, [cut_cell(0, labels, [(34, 14), (34, 26)])]
     )  # it goes straight on to both sides
     assert np.array_equal(short, after)
 
@@ -145,7 +156,7 @@ def test_a_stroke_cuts_where_it_was_drawn():
 def test_a_stroke_cuts_the_cell_that_most_of_it_lies_in():
     labels = np.zeros((20, 40), np.int32)
     labels[5:15, 2:10], labels[5:15, 12:38] = 3, 4
-    after = apply(labels, [cut(0, labels, [(8, 10), (39, 10)])])
+    after = apply_edits(labels, [cut_cell(0, labels, [(8, 10), (39, 10)])])
     assert np.array_equal(after == 3, labels == 3)
     assert (after[5:15, 12:38] > 3).all()
     assert set(np.unique(after[5:15, 12:38])) == {4, 5}
@@ -155,32 +166,34 @@ def test_strokes_that_cut_nothing_are_refused():
     labels = np.zeros((20, 20), np.int32)
     labels[5:9, 5:9] = 1
     with pytest.raises(InputError, match="no cell under the stroke"):
-        cut(2, labels, [(15, 15), (18, 18)])
+        cut_cell(2, labels, [(15, 15), (18, 18)])
     with pytest.raises(InputError, match="does not cut cell 1 of frame 2"):
-        cut(2, labels, [(6, 6)])
+        cut_cell(2, labels, [(6, 6)])
     with pytest.raises(InputError, match="two different ones"):
-        merge(0, labels, [1, 1])
+        merge_cells(0, labels, [1, 1])
     with pytest.raises(InputError, match="no cell 4 in frame 0"):
-        merge(0, labels, [1, 4])
+        merge_cells(0, labels, [1, 4])
     with pytest.raises(InputError, match="no cell 4"):
-        delete(0, labels, 4)
-    with pytest.raises(InputError, match="holds no pixel"):
-        outline(0, labels, None, [(1, 1), (2, 2)], (1.0, 1.0))
-    with pytest.raises(InputError, match="free of other cells"):
-        outline(0, labels, None, [(5.2, 5.2), (7.8, 5.2), (7.8, 7.8)], (1.0, 1.0))
+        delete_cell(0, labels, 4)
+    with pytest.raises(InputError, match="contains no pixel"):
+        add_outline(0, labels, None, [(1, 1), (2, 2)], (1.0, 1.0))
+    with pytest.raises(InputError, match="other cells fill"):
+        add_outline(0, labels, None, [(5.2, 5.2), (7.8, 5.2), (7.8, 7.8)], (1.0, 1.0))
 
 
 def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     labels = np.where(disc((20, 40, 40), (10, 20, 20), 9), 1, 0).astype(np.int32)
     for z in (None, 4):
-        after = apply(labels, [cut(0, labels, [(20, 0), (20, 39)], z)])
+        after = apply_edits(labels, [cut_cell(0, labels, [(20, 0), (20, 39)], z)])
         parts = [np.argwhere(after == label)[:, 2] for label in (1, 2)]
         assert min(map(len, parts)) > 0.4 * (labels > 0).sum()
         assert parts[0].max() <= parts[1].min() or parts[1].max() <= parts[0].min()
     angle = np.linspace(0, 2 * np.pi, 60)
     circle = np.column_stack([20 + 8 * np.cos(angle), 20 + 8 * np.sin(angle)]).tolist()
     empty = np.zeros_like(labels)
-    body = apply(empty, [outline(0, empty, None, circle, (2.0, 1.0, 1.0), 10)])
+    body = apply_edits(
+        empty, [add_outline(0, empty, None, circle, (2.0, 1.0, 1.0), 10)]
+    )
     ball = disc(
         (20, 40, 40), (10, 19.5, 19.5), 8
     )  # flatter in slices of twice the thickness
@@ -191,7 +204,7 @@ def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     assert ((body[10] > 0) == ball[10]).mean() > 0.99
     bright = np.zeros((20, 40, 40))
     bright[3, 15:25, 15:25] = 1.0
-    found = apply(empty, [outline(0, empty, bright, circle, (2.0, 1.0, 1.0))])
+    found = apply_edits(empty, [add_outline(0, empty, bright, circle, (2.0, 1.0, 1.0))])
     depth = np.flatnonzero((found > 0).any(axis=(1, 2)))
     assert depth.tolist() == list(
         range(7)
@@ -208,18 +221,18 @@ def test_a_region_grows_to_the_edge_of_a_cell(ndim, sign):
     labels = np.zeros(shape, np.uint16)
     labels[..., 50:] = 9
     at, z = (29.5, 28.5), None if ndim == 2 else 7
-    after = apply(labels, [grow(0, labels, image, at, 12.0, spacing, z)])
+    after = apply_edits(labels, [grow_cell(0, labels, image, at, 12.0, spacing, z)])
     found = after == 10
     assert (found & true).sum() / (found | true).sum() > 0.85
     assert np.array_equal(after == 9, labels == 9)
     with pytest.raises(InputError, match="there is cell 9 already"):
-        grow(0, labels, image, (55, 20), 12.0, spacing, z)
+        grow_cell(0, labels, image, (55, 20), 12.0, spacing, z)
     with pytest.raises(InputError, match="not in the picture"):
-        grow(0, labels, image, (-1, 20), 12.0, spacing, z)
+        grow_cell(0, labels, image, (-1, 20), 12.0, spacing, z)
     with pytest.raises(InputError, match="equally bright"):
-        grow(0, labels, np.ones(shape), at, 12.0, spacing, z)
+        grow_cell(0, labels, np.ones(shape), at, 12.0, spacing, z)
     with pytest.raises(InputError, match="no raw images"):
-        grow(0, labels, None, at, 12.0, spacing, z)
+        grow_cell(0, labels, None, at, 12.0, spacing, z)
 
 
 def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
@@ -228,15 +241,15 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
     movie: Movie = simulated.movie
     source = measure_movie(movie, cache=tmp_path / "cache", n_jobs=1)
     cells = source.detections(5).label.tolist()
-    first = delete(5, movie.label(5), cells[3])
-    second = merge(5, apply(movie.label(5), [first]), cells[:2])
-    other = delete(0, movie.label(0), 1)
+    first = delete_cell(5, movie.label(5), cells[3])
+    second = merge_cells(5, apply_edits(movie.label(5), [first]), cells[:2])
+    other = delete_cell(0, movie.label(0), 1)
     edits = (first, other, second)
-    assert changed_frames((), edits) == [0, 5]
-    assert changed_frames(edits, (first, second)) == [0]
-    again = edited_source(source, (), edits)
+    assert find_changed_frames((), edits) == [0, 5]
+    assert find_changed_frames(edits, (first, second)) == [0]
+    again = edit_source(source, (), edits)
     scratch = measure_movie(
-        edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1
+        edit_movie(movie, edits), cache=tmp_path / "other", n_jobs=1
     )
     assert again.keys == scratch.keys
     for t in range(movie.n_frames):
@@ -247,6 +260,6 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
         )
     for t in range(movie.n_frames - 1):
         assert np.array_equal(again.overlap(t).volume, scratch.overlap(t).volume)
-    back = edited_source(again, edits, ())
+    back = edit_source(again, edits, ())
     assert back.keys == source.keys
-    assert edited_movie(again.movie, ()).labels is movie.labels
+    assert edit_movie(again.movie, ()).labels is movie.labels

@@ -1,19 +1,28 @@
-"""Questions: about open events only, spread, with reasons; alternatives and feature_differences against brute force."""
-
-from dataclasses import replace
+"""Questions are about open events, spread over the movie, and have reasons."""
 
 import numpy as np
 import pytest
 
+from clew.annotation.feature_steps import feature_steps
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT, STRATEGIES, Question, answer_from_truth
-from clew.annotation.strategies.diversify import diversify
-from clew.annotation.strategies.feature_difference import feature_differences
-from clew.annotation.strategies.pool import Pool, settled
+from clew.annotation.questions import (
+    Certainty,
+    Question,
+    QuestionFilter,
+    Reason,
+    answer_from_truth,
+    classify_certainty,
+    collect_open_events,
+    diversify,
+    find_settled,
+    next_questions,
+)
 from clew.errors import InputError
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure_movie
+
+NOTHING = Annotations.of(EventTable.empty())
 
 
 @pytest.fixture(scope="module")
@@ -29,24 +38,21 @@ def learner(source, simulated):
 
 
 @pytest.fixture(scope="module")
-def pool(learner, simulated):
-    return Pool.of(learner, simulated.some).least_certain(25)
+def predictions(learner):
+    return learner.predict_all()
 
 
-def ask(name, learner, annotations, n=20, seed=0):
-    return STRATEGIES[name](learner, annotations, n, np.random.default_rng(seed))
+@pytest.fixture
+def ask(predictions, source, learner, simulated):
+    def ask(n=20, annotations=simulated.some, of=predictions, **options):
+        diameter = learner.pairs.scales.diameter
+        return next_questions(of, annotations, source, n, diameter=diameter, **options)
+
+    return ask
 
 
-def test_the_default_is_a_strategy():
-    assert DEFAULT in STRATEGIES
-    assert {"random", "least-margin", "disagreement", "expected-change"} <= set(
-        STRATEGIES
-    )
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_questions_are_about_predicted_events_that_nobody_has_answered(
-    name, learner, simulated
+def test_questions_are_about_predicted_events_without_an_annotation(
+    ask, predictions, simulated
 ):
     known = simulated.some.events
     fates = {
@@ -61,71 +67,63 @@ def test_questions_are_about_predicted_events_that_nobody_has_answered(
         for c in cells
         if c != NONE
     }
-    questions = ask(name, learner, simulated.some)
+    questions = ask()
     assert len(questions) == 20
-    predicted = {
-        frame: set(learner.solved(frame).events) for frame in range(len(learner.pairs))
-    }
+    predicted = {one.frame: set(one.events) for one in predictions}
     for question in questions:
-        assert (
-            question.frame,
-            question.event,
-            question.sources,
-            question.targets,
-        ) in predicted[question.frame]
+        assert question.fact in predicted[question.frame]
         assert not any((question.frame, cell) in fates for cell in question.sources)
         assert not any((question.frame, cell) in pasts for cell in question.targets)
-        assert question.reason
+        assert question.reasons
         assert np.isfinite(question.value)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_no_question_twice_and_the_same_seed_asks_the_same(name, learner, simulated):
-    first, again = (ask(name, learner, simulated.some, 40) for _ in range(2))
-    # a committee learns with warm solvers, whose last digits depend on what they solved before
-    assert [replace(q, value=0.0) for q in first] == [
-        replace(q, value=0.0) for q in again
-    ]
-    np.testing.assert_allclose(
-        [q.value for q in first], [q.value for q in again], rtol=1e-6
-    )
-    assert len({(q.frame, q.event, q.sources, q.targets) for q in first}) == len(first)
+def test_no_question_is_asked_twice(ask):
+    questions = ask(40)
+    assert questions == ask(40)
+    assert len({question.fact for question in questions}) == len(questions)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_first_question_needs_no_annotation(name, source):
-    nothing = Annotations.of(EventTable.empty())
-    assert len(ask(name, Learner(source), nothing, 3)) == 3
+def test_first_question_needs_no_annotation(ask, source):
+    fresh = Learner(source).predict_all()
+    assert len(ask(3, annotations=NOTHING, of=fresh)) == 3
 
 
-def test_seeds_differ_at_random(learner, simulated):
-    assert ask("random", learner, simulated.some, seed=1) != ask(
-        "random", learner, simulated.some, seed=2
-    )
+def test_fewer_questions_where_little_is_open(ask, source, simulated):
+    known = Learner(source)
+    known.annotate(simulated.known)
+    predictions = known.predict_all()
+    open_events = collect_open_events(predictions, simulated.known, source)
+    questions = ask(10_000, annotations=simulated.known, of=predictions)
+    assert len(questions) == len(open_events)
 
 
-def test_fewer_questions_where_little_is_open(learner, simulated):
-    nearly_all = simulated.known[: len(simulated.known)]
-    learner_of_all = Learner(learner.source)
-    learner_of_all.annotate(nearly_all)
-    open_events = Pool.of(learner_of_all, nearly_all)
-    assert len(ask("least-margin", learner_of_all, nearly_all, 10_000)) == len(
-        open_events
-    )
-
-
-def test_no_questions_are_refused(learner, simulated):
+def test_number_of_questions_must_be_positive(ask):
     with pytest.raises(InputError, match="at least one"):
-        ask("random", learner, simulated.some, 0)
+        ask(0)
 
 
-def test_least_margin_begins_with_the_least_certain(learner, simulated):
-    first = ask("least-margin", learner, simulated.some, 1)[0]
-    open_events = Pool.of(learner, simulated.some)
-    row = int(np.argmin(open_events.confidence))
-    assert (first.frame, first.event, first.sources, first.targets) == next(
-        iter(open_events.events[[row]])
-    )
+def test_limit_keeps_the_least_certain(predictions, source, simulated):
+    every = collect_open_events(predictions, simulated.some, source)
+    some = collect_open_events(predictions, simulated.some, source, 25)
+    assert len(some) <= 25
+    least = np.sort(every.confidence)[: len(some)]
+    assert np.array_equal(np.sort(some.confidence), least)
+    assert some.typical_confidence == every.typical_confidence
+
+
+def test_filter_by_kind_time_place_and_track(ask, predictions, source):
+    moves = ask(50, chosen=QuestionFilter(Event.MOVE, 3, 5))
+    assert {(one.event, 3 <= one.frame <= 5) for one in moves} == {(Event.MOVE, True)}
+    cell = moves[0].frame, moves[0].sources[0]
+    track = ask(50, chosen=QuestionFilter(track=[cell]))
+    assert moves[0].fact in [one.fact for one in track]
+    for one in track:
+        before = {(one.frame, label) for label in one.sources}
+        after = {(one.frame + 1, label) for label in one.targets}
+        assert cell in before | after
+    boxed = ask(50, chosen=QuestionFilter(box=(0, 0, 100, 100)))
+    assert 0 < len(boxed) < 50
 
 
 def test_denied_events_are_not_settled():
@@ -146,41 +144,38 @@ def test_denied_events_are_not_settled():
         ),
         [True, False, True],
     )
-    assert settled(asked, known).tolist() == [True, False, True]
+    assert find_settled(asked, known).tolist() == [True, False, True]
 
 
-def test_feature_differences_are_prediction_minus_the_best_choice_without_the_event(
-    learner, pool
-):
-    found = feature_differences(learner, pool)
-    assert np.allclose(found @ learner.w, pool.confidence, atol=1e-9)
-    for row in range(0, len(pool), 5):
-        frame = int(pool.events.frame[row])
-        pair, answer = learner.pair(frame), learner.solved(frame).assignment
-        (column,) = pair.rows(pool.events[[row]])
-        here = learner.annotations.select_frame(frame)
-        other = assign(
-            pair.candidates, pair.scores(learner.w), {**pair.annotated(here), column: 0}
-        )
-        assert answer.value - other.value == pytest.approx(
-            found[row] @ learner.w, abs=1e-7
-        )
-        features = pair.features()
-        difference = features[answer.chosen].sum(axis=0) - features[other.chosen].sum(
-            axis=0
-        )
-        assert np.allclose(np.asarray(difference).ravel(), found[row], atol=1e-7)
+@pytest.mark.parametrize("frame", [0, 5, 10])
+def test_steps_are_the_prediction_minus_the_best_one_without_the_event(learner, frame):
+    pair = learner.get_pair(frame)
+    solution = learner.solve(frame)
+    assignment = solution.assignment
+    order = np.argsort(solution.confidence)[:5]
+    order = order[np.isfinite(solution.confidence[order])]
+    rows = assignment.chosen[order]
+    steps = feature_steps(pair, assignment, rows)
+    assert np.allclose(steps @ learner.w, solution.confidence[order], atol=1e-9)
+    annotated = pair.annotated(learner.annotations.select_frame(frame))
+    features = pair.features()
+    for row, step in zip(rows.tolist(), steps, strict=True):
+        other = assign(pair.candidates, pair.scores(learner.w), {**annotated, row: 0})
+        here = features[assignment.chosen].sum(axis=0)
+        there = features[other.chosen].sum(axis=0)
+        assert np.allclose(np.asarray(here - there).ravel(), step, atol=1e-7)
 
 
-def test_spread_prefers_other_frames_and_places():
+def test_diversity_prefers_other_frames_and_places():
     value = np.array([1.0, 0.95, 0.9, 0.85])
-    frame = np.array([4, 4, 4, 9])
+    frames = [4, 4, 4, 9]
+    events = EventTable.of([(t, Event.MOVE, [n], [n]) for n, t in enumerate(frames, 1)])
     place = np.array([[0.0, 0.0], [1.0, 0.0], [50.0, 0.0], [0.0, 0.0]])
-    assert diversify(value, frame, np.zeros(4, np.intp), place, 2.0, 4) == [0, 3, 2, 1]
-    assert diversify(value, frame, np.zeros(4, np.intp), place, 2.0, 9) == [0, 3, 2, 1]
+    assert diversify(value, events, place, 2.0, 4) == [0, 3, 2, 1]
+    assert diversify(value, events, place, 2.0, 9) == [0, 3, 2, 1]
 
 
-def test_the_truth_answers_with_the_fate_of_the_sources():
+def test_truth_answers_with_the_fate_of_the_sources():
     truth = Annotations.of(
         EventTable.of(
             [
@@ -193,9 +188,8 @@ def test_the_truth_answers_with_the_fate_of_the_sources():
     )
 
     def rows(event, sources, targets):
-        return answer_from_truth(
-            Question(3, event, sources, targets, 0.0, ""), truth
-        ).tolist()
+        question = Question(3, event, sources, targets, 0.0, ())
+        return answer_from_truth(question, truth).tolist()
 
     assert rows(Event.DISAPPEAR, (5,), ()) == [0]
     assert rows(Event.MERGE, (5, 7), (6,)) == [0, 1]
@@ -204,23 +198,27 @@ def test_the_truth_answers_with_the_fate_of_the_sources():
     assert rows(Event.MOVE, (99,), (6,)) == []
 
 
-def test_reasons_name_what_is_new(source, learner, simulated):
-    nothing = Annotations.of(EventTable.empty())
-    asked = ask("expected-change", Learner(source), nothing, 30)
-    kinds = {q.event for q in asked}
-    assert len(kinds) > 1
-    for question in asked:
-        assert ("annotated yet" in question.reason) == (
-            question.event is not Event.MOVE
-        )
+def test_reasons_name_what_is_new(ask, source):
+    questions = ask(30, annotations=NOTHING, of=Learner(source).predict_all())
+    assert len({question.event for question in questions}) > 1
+    for question in questions:
+        is_first = Reason.FIRST_OF_KIND in question.reasons
+        assert is_first == (question.event is not Event.MOVE)
 
 
-def test_a_learner_that_knows_nothing_asks_at_random(source):
+def test_certainty_is_relative_to_the_movie():
+    confidence = np.array([0.0, 0.19, 0.2, 0.79, 0.8, np.inf])
+    unsure, fair, sure = Certainty
+    expected = [unsure, unsure, fair, fair, sure, sure]
+    assert classify_certainty(confidence, 2.0) == expected
+
+
+def test_weights_that_know_nothing_ask_at_random(ask, source):
     from clew.tracking.tracker import Tracker
 
-    blank, nothing = Tracker.generic(), Annotations.of(EventTable.empty())
+    blank = Tracker.generic()
     blank.coef_ = np.zeros_like(blank.coef_)
-    learner = Learner(source, tracker=blank)
-    asked = ask("least-margin", learner, nothing, seed=1)
-    assert {question.reason for question in asked} == {"drawn at random"}
-    assert asked != ask("least-margin", learner, nothing, seed=2)
+    predictions = Learner(source, tracker=blank).predict_all()
+    questions = ask(annotations=NOTHING, of=predictions, seed=1)
+    assert {question.reasons for question in questions} == {(Reason.RANDOM,)}
+    assert questions != ask(annotations=NOTHING, of=predictions, seed=2)

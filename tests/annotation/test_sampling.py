@@ -114,9 +114,9 @@ def test_every_event_has_the_same_chance():
         ({"fraction": 0.0}, "over 0 and at most 1"),
         ({"fraction": 1.5}, "over 0 and at most 1"),
         ({"fraction": float("nan")}, "over 0 and at most 1"),
-        ({"number": 0}, "from 1"),
+        ({"number": 0}, "number is 0; expected 1"),
         ({"number": 10**6}, "851"),
-        ({"number": 1, "frames": []}, "from 0"),
+        ({"number": 1, "frames": []}, "expected 1 to 0"),
     ],
 )
 def test_what_cannot_be_drawn(arguments, message):

@@ -5,7 +5,7 @@ import pytest
 
 from clew.annotation.learner import Learner
 from clew.annotation.sampling import sample
-from clew.annotation.settings import Adaptation
+from clew.annotation.settings import LearnerSettings
 from clew.annotation.training_windows import TrainingWindows
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.truth import derive_annotations
@@ -23,7 +23,7 @@ def source(simulated):
     return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
-SMALL = Adaptation(window=5, pseudo_window=9)
+SMALL = LearnerSettings(window=5, pseudo_window=9)
 """Windows that are smaller than the frames of the movie."""
 
 
@@ -40,7 +40,7 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(
     learner, windows = made(source)
     frame = int(rng.integers(len(learner.pairs)))
     annotations = simulated.known.select_frame(frame)[:2]
-    example = windows.example(frame, annotations, annotations)
+    example = windows.make_example(frame, annotations, annotations)
     pair, window = example.pair, example.window
     assert 0 < len(window.rows) < len(pair.candidates)
     guess = assign(pair.candidates, pair.scores(learner.initial)).chosen
@@ -60,7 +60,7 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
     learner, windows = made(source)
     for frame in range(len(learner.pairs)):
         annotations = simulated.known.select_frame(frame)[:3]
-        example = windows.example(frame, annotations, annotations)
+        example = windows.make_example(frame, annotations, annotations)
         cells = example.pair.candidates.detections_of()
         inside = np.zeros(example.pair.candidates.n_detections + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
@@ -76,18 +76,18 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
 def test_what_is_told_comes_before_what_was_known(source, simulated):
     learner, windows = made(source)
     frame = windows.pseudo_frames[3]
-    pseudo = windows.example(frame, NOTHING, NOTHING)
+    pseudo = windows.make_example(frame, NOTHING, NOTHING)
     assert pseudo.annotated
     assert all(pseudo.annotated.values())
     sure = pseudo.window.rows[list(pseudo.annotated)]
     denied = Annotations.of(
         pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False]
     )
-    told = windows.example(frame, denied, denied)
-    assert told.annotated[told.window.annotated({int(sure[0]): 0}).popitem()[0]] == 0
+    told = windows.make_example(frame, denied, denied)
+    assert told.annotated[told.window.select_labels({int(sure[0]): 0}).popitem()[0]] == 0
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
     other = simulated.known.select_frame(frame)[:4]
-    example = windows.example(frame, other, other)
+    example = windows.make_example(frame, other, other)
     assert assign(
         example.window.candidates,
         example.pair.scores(learner.initial)[example.window.rows],
@@ -102,7 +102,7 @@ def test_more_may_be_told_than_was_learned_from_last(source, simulated):
     more = simulated.known[(frames == 2) | (frames == 5)]
     other = Learner(source)
     other.annotate(more)
-    np.testing.assert_allclose(learner.weights_from(more), other.weights_from(more))
+    np.testing.assert_allclose(learner.fit_part(more), other.fit_part(more))
 
 
 @pytest.mark.parametrize("least", [0.9, 0.99, 0.9999])
@@ -110,14 +110,14 @@ def test_what_the_initial_weights_are_almost_certainly_right_about_counts(
     source, least
 ):
     learner, windows = made(
-        source, Adaptation(pseudo_window=1000, pseudo_probability=least)
+        source, LearnerSettings(pseudo_window=1000, pseudo_probability=least)
     )
     unit = np.linalg.norm(learner.initial)
     counted = 0
     for frame in windows.pseudo_frames:
-        example = windows.example(frame, NOTHING, NOTHING)
+        example = windows.make_example(frame, NOTHING, NOTHING)
         answer = assign(example.pair.candidates, example.pair.scores(learner.initial))
-        right = windows.calibration().probability(
+        right = windows.calibrate().probability(
             answer.events, answer.confidence(), unit
         )
         rows = example.window.rows[list(example.annotated)]
@@ -144,9 +144,9 @@ def test_a_few_annotations_do_no_harm(clew_data):
             ~np.isin(known.events.row_keys(), tracker.track(source).events.row_keys())
         ).sum()
 
-    before = missed(learner.as_tracker())
+    before = missed(learner.make_tracker())
     learner.learn(sample(known, rng=np.random.default_rng([4, 5]), number=25))
-    assert missed(learner.as_tracker()) <= before + 15
+    assert missed(learner.make_tracker()) <= before + 15
 
 
 def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_counts(
@@ -154,11 +154,11 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
 ):
     learner = Learner(source)
     windows = TrainingWindows(
-        np.zeros_like(learner.initial), len(learner.pairs), learner.pair
+        np.zeros_like(learner.initial), len(learner.pairs), learner.get_pair
     )
     assert not windows.pseudo_frames
     annotations = simulated.known.select_frame(2)[:3]
-    example = windows.example(2, annotations, annotations)
+    example = windows.make_example(2, annotations, annotations)
     assert len(example.window.rows) == len(example.pair.candidates)
     assert len(example.annotated) == len(annotations)
 
@@ -168,7 +168,7 @@ def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
 
     def programs():
         return {
-            frame: learner.windows.example(frame, here, here).program
+            frame: learner.windows.make_example(frame, here, here).program
             for frame in learner.windows.frames(learner.annotations)
             for here in [learner.annotations.select_frame(frame)]
         }

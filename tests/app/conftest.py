@@ -1,4 +1,4 @@
-"""Servers over a simulated movie, without a process and without a worker."""
+"""Servers over a simulated movie, in this process and without a learning process."""
 
 import asyncio
 from contextlib import contextmanager
@@ -10,11 +10,12 @@ from starlette.testclient import TestClient
 
 TOKEN = "a-token-for-tests"
 HOST = "127.0.0.1:8017"
+PATIENCE = 120
 
 
 @contextmanager
 def no_loop():
-    """A thread without a running loop: the browser of other tests leaves its own in this one, between two calls."""
+    """A thread without a running loop: the browser of other tests leaves its own."""
     loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -23,43 +24,87 @@ def no_loop():
         asyncio._set_running_loop(loop)
 
 
-class Idle:
-    """Stands for the worker: it hears what it is told, and says what the test lets it say."""
+class IdleWorker:
+    """Stands for the learning process: its calls never return."""
 
-    def __init__(self, movies, on_reply, on_life):
-        self.movies, self.on_reply, self.on_life = movies, on_reply, on_life
-        self.sent = []
+    is_given_up = False
 
-    def start(self):
-        self.on_life(True, "")
+    def __init__(self, movies, on_status):
+        self.movies = movies
+        self.opened = []
+        on_status(True, "")
 
-    def send(self, command):
-        self.sent.append(command)
+    async def open_movie(self, number, tracker, priority):
+        self.opened.append((number, tracker))
+
+    async def fit(self, *_):
+        await asyncio.Event().wait()
+
+    async def predict(self, *_):
+        await asyncio.Event().wait()
+
+    def interrupt(self):
+        pass
 
     def close(self):
         pass
 
 
 @contextmanager
-def serving(movie, measured, store, **others):
-    """A server with a client that knows the token, and what is behind it."""
-    from clew.app.launch import make_server, open_session
+def serve_sessions(open_sessions, **options):
+    """A server whose movies are open, with a client that has the token."""
+    from clew.app.server import Server
 
-    session = open_session(0, movie, measured, store)
-    server, _ = make_server(
-        [session],
-        [f"http://{HOST}", "http://localhost:8017"],
-        TOKEN,
-        supervisor=Idle,
-        **others,
+    server = Server(
+        open_sessions,
+        token=TOKEN,
+        addresses=[f"http://{HOST}", "http://localhost:8017"],
+        make_worker=IdleWorker,
+        **options,
     )
     with TestClient(
         server.app, f"http://{HOST}", raise_server_exceptions=False
     ) as client:
+        assert server.is_settled.wait(PATIENCE)
+        if server.failure is not None:
+            raise server.failure
         client.headers["X-Clew-Token"] = TOKEN
         yield SimpleNamespace(
-            client=client, server=server, session=session, app=server.app
+            client=client,
+            server=server,
+            session=server.sessions[0],
+            app=server.app,
         )
+
+
+@contextmanager
+def serving(movie, measured, store, **options):
+    """A server of one movie."""
+    from clew.app.launch import open_session
+
+    def open_sessions(_):
+        return [open_session(0, movie, measured, store)]
+
+    with serve_sessions(open_sessions, **options) as page:
+        yield page
+
+
+def use_weights(page, weights, is_complete=True, session=None):
+    """Let a session take new weights over, as if they had been learned."""
+    from clew.annotation.worker import Fit
+
+    loop = (session or page.session).loop
+    page.client.portal.call(loop.use_fit, loop.task, Fit(weights, is_complete))
+
+
+def finish_learning(page, session=None):
+    """Let a session hear that all predictions are renewed."""
+
+    def finish(loop):
+        loop.is_busy = False
+        loop.listener("questions", {"revision": loop.task.revision})
+
+    page.client.portal.call(finish, (session or page.session).loop)
 
 
 @pytest.fixture(scope="session")
@@ -67,9 +112,8 @@ def source(simulated, tmp_path_factory):
     """The measured cells of `simulated`."""
     from clew.tracking.measurement.measure import measure_movie
 
-    return measure_movie(
-        simulated.movie, cache=tmp_path_factory.mktemp("cache"), n_jobs=1
-    )
+    cache = tmp_path_factory.mktemp("cache")
+    return measure_movie(simulated.movie, cache=cache, n_jobs=1)
 
 
 @pytest.fixture

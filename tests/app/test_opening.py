@@ -1,4 +1,4 @@
-"""The page while its movies are opened."""
+"""The server while its movies are opened."""
 
 import threading
 import time
@@ -6,18 +6,22 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
-from clew.annotation.store.store import noted_in
-from clew.app.launch import bind, make_server, open_session, run
-from clew.app.opening import Opening, Stopped
+from clew.app.launch import bind, open_session, run
+from clew.app.server import OpeningStopped, Server
 from clew.errors import InputError
-from tests.app.conftest import HOST, TOKEN, Idle, no_loop
+from tests.app.conftest import HOST, PATIENCE, TOKEN, IdleWorker, no_loop
 
 ADDRESSES = [f"http://{HOST}"]
-PATIENCE = 60
 
 
-def client_of(opening):
-    client = TestClient(opening.app, f"http://{HOST}", raise_server_exceptions=False)
+def make_server(open_sessions, addresses=ADDRESSES):
+    return Server(
+        open_sessions, token=TOKEN, addresses=addresses, make_worker=IdleWorker
+    )
+
+
+def client_of(server):
+    client = TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False)
     client.headers["X-Clew-Token"] = TOKEN
     return client
 
@@ -29,27 +33,20 @@ def until(condition):
         time.sleep(0.01)
 
 
-def test_the_page_says_what_is_being_done_and_then_the_server_takes_over(
-    simulated, source, tmp_path
-):
+def test_progress_is_shown_until_the_movies_are_open(simulated, source, tmp_path):
     go_on = threading.Event()
 
-    def open_server(report):
+    def open_sessions(report):
         report("Measuring the cells of 01: frame 3 of 14", 3, 14)
         assert go_on.wait(PATIENCE)
-        session = open_session(0, simulated.movie, source, tmp_path / "store")
-        session.store.note("port", 8017)
-        return make_server([session], ADDRESSES, TOKEN, supervisor=Idle)[0]
+        return [open_session(0, simulated.movie, source, tmp_path / "store")]
 
-    opening = Opening(open_server, TOKEN, ADDRESSES)
-    with client_of(opening) as client:
+    server = make_server(open_sessions)
+    with client_of(server) as client:
         until(lambda: client.get("/api/movies").json()["total"])
         waiting = client.get("/api/movies")
-        assert (
-            waiting.status_code,
-            waiting.json()["kind"],
-            waiting.json()["done"],
-        ) == (503, "opening", 3)
+        assert waiting.status_code == 503
+        assert (waiting.json()["kind"], waiting.json()["done"]) == ("opening", 3)
         assert "frame 3 of 14" in waiting.json()["doing"]
         assert client.post("/api/movies/0/answers", json={}).status_code == 503
         assert "<title>clew</title>" in client.get("/").text
@@ -58,40 +55,36 @@ def test_the_page_says_what_is_being_done_and_then_the_server_takes_over(
         go_on.set()
         until(lambda: client.get("/api/movies").status_code == 200)
         assert client.get("/api/movies/0/pair/0").status_code == 200
-    assert opening.failure is None
-    assert noted_in(tmp_path / "store", "port") == 8017  # the store was closed
-    assert noted_in(tmp_path / "store", "else") is None
-    assert noted_in(tmp_path / "none", "port") is None
+    assert server.failure is None
+    assert not list(tmp_path.glob("store.lock"))  # the store was closed
 
 
-def test_an_opening_that_is_ended_stops_at_the_next_frame():
+def test_opening_that_is_ended_stops_at_the_next_frame():
     reports = []
 
-    def open_server(report):
+    def open_sessions(report):
         while True:
             report("Measuring", len(reports), 10**9)
             reports.append(time.sleep(0.001))
 
-    opening = Opening(open_server, TOKEN, ADDRESSES)
-    with client_of(opening) as client:
+    server = make_server(open_sessions)
+    with client_of(server) as client:
         until(lambda: client.get("/api/movies").json()["total"])
-        opening.end()
-        until(opening.settled.is_set)
-    assert opening.failure is None
+        server.end()
+        until(server.is_settled.is_set)
+    assert server.failure is None
 
 
-@pytest.mark.parametrize("error", [InputError("no such movie"), Stopped()])
-def test_why_movies_cannot_be_opened_ends_the_serving(error):
-    def open_server(report):
+@pytest.mark.parametrize("error", [InputError("no such movie"), OpeningStopped()])
+def test_error_of_opening_ends_the_server(error):
+    def open_sessions(report):
         raise error
 
     bound = bind()
-    opening = Opening(
-        open_server, TOKEN, [f"http://127.0.0.1:{bound.getsockname()[1]}"]
-    )
-    if isinstance(error, Stopped):
+    server = make_server(open_sessions, [f"http://127.0.0.1:{bound.getsockname()[1]}"])
+    if isinstance(error, OpeningStopped):
         with no_loop():
-            run(opening, bound)
+            run(server, bound)
     else:
         with no_loop(), pytest.raises(InputError, match="no such movie"):
-            run(opening, bound)
+            run(server, bound)

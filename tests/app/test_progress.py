@@ -7,11 +7,11 @@ import pytest
 
 from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Correction
-from clew.app.messages import Asked, Learned
-from clew.app.progress import CURVE, check_of, probabilities
+from clew.annotation.progress import CURVE, check_prediction, event_probabilities
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
 from clew.tracking.solve import SolvedPair
+from tests.app.conftest import finish_learning, use_weights
 
 MOVIE = "/api/movies/0"
 NOBODY = Correction.of([])
@@ -44,7 +44,7 @@ def answer(page, frame, event, key):
 
 def expected(solved):
     kinds = np.concatenate([one.events.event for one in solved.values()])
-    return NOBODY.chance(kinds, 1 - probabilities(solved.values())).sum()
+    return NOBODY.chance_wrong(kinds, 1 - event_probabilities(solved.values())).sum()
 
 
 def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serve):
@@ -53,10 +53,10 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         predict_all(page)
         first = get(page, "/status?target=1")["wrong"]
         assert 0 <= first["low"] <= first["number"] <= first["high"] <= first["events"]
-        solved = page.session.predictor.solved
+        solved = page.session.predictions.by_frame
         assert first["number"] == pytest.approx(expected(solved), abs=0.06)
         assert first["events"] == sum(len(one.events) for one in solved.values())
-        page.client.portal.call(page.session.take, Asked(0, 0, ()))
+        finish_learning(page)
         for n, frame in enumerate(range(0, 12, 2)):  # all of them as predicted
             least = min(
                 get(page, f"/pair/{frame}")["events"],
@@ -66,20 +66,20 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         status = get(page, "/status?target=1")
         assert status["wrong"]["number"] < first["number"]
         assert status["wrong"]["until"] <= first["until"]
-        page.client.portal.call(page.session.take, Asked(0, 6, ()))
+        finish_learning(page)
         assert [point[0] for point in get(page, "/status")["curve"]] == [0, 6]
-        checks = [entry.check for entry in page.session.store.holding()]
+        checks = [entry.check for entry in page.session.store.active_entries()]
         assert all(check.wrong == 0 and 0 < check.expected < 2 for check in checks)
     with serve() as page:  # all of it is kept
-        assert [entry.check for entry in page.session.store.holding()] == checks
-        assert [point[0] for point in page.session.store.noted(CURVE)] == [0, 6]
+        assert [entry.check for entry in page.session.store.active_entries()] == checks
+        assert [point[0] for point in page.session.store.get_setting(CURVE)] == [0, 6]
         assert get(page, "/status")["curve"] == page.session.progress.curve
 
 
 def test_an_answer_checks_the_prediction_that_was_asked_about(page):
     get(page, "/pair/3")
-    solved = page.session.predictor.solved[3]
-    doubt = 1 - probabilities([solved])
+    solved = page.session.predictions.by_frame[3]
+    doubt = 1 - event_probabilities([solved])
     one, two, three = np.flatnonzero(solved.events.event == Event.MOVE)[:3].tolist()
     source, other = (
         int(solved.events.sources[one][0]),
@@ -88,40 +88,42 @@ def test_an_answer_checks_the_prediction_that_was_asked_about(page):
     asked, elsewhere = (
         Answer.of(*fact) for fact in solved.events[np.array([one, three])]
     )
-    right = check_of({solved.frame: solved}, asked, asked)
+    right = check_prediction({solved.frame: solved}, asked, asked)
     assert (right.expected, right.wrong) == (pytest.approx(doubt[one], abs=1e-5), 0)
     swapped = Answer.of(3, Event.MOVE, [source], [other])
-    found = check_of(
+    found = check_prediction(
         {solved.frame: solved}, swapped, asked
     )  # two are wrong, but one was asked about
     assert (found.expected, found.wrong) == (pytest.approx(doubt[one], abs=1e-5), 2)
-    denied = check_of({solved.frame: solved}, replace(asked, happened=False), asked)
+    denied = check_prediction(
+        {solved.frame: solved}, replace(asked, happened=False), asked
+    )
     assert (denied.expected, denied.wrong) == (pytest.approx(doubt[one], abs=1e-5), 1)
     assert (
-        check_of({solved.frame: solved}, asked, None) is None
+        check_prediction({solved.frame: solved}, asked, None) is None
     )  # the person chose what to answer
-    assert check_of({solved.frame: solved}, asked, elsewhere) is None
+    assert check_prediction({solved.frame: solved}, asked, elsewhere) is None
     assert (
-        check_of({solved.frame: solved}, asked, swapped) is None
+        check_prediction({solved.frame: solved}, asked, swapped) is None
     )  # nobody had predicted it
-    assert check_of({}, asked, asked) is None
+    assert check_prediction({}, asked, asked) is None
 
 
 def test_what_was_answered_is_right(page):
     pair = get(page, "/pair/3")
     event = min(pair["events"], key=lambda one: one["confidence"] or np.inf)
     answer(page, 3, event, "k")
-    solved = page.session.predictor.solved[3]
+    solved = page.session.predictions.by_frame[3]
     pinned = [
         sources == tuple(event["sources"]) and targets == tuple(event["targets"])
         for _, _, sources, targets in solved.events
     ]
-    assert probabilities([solved])[pinned].tolist() == [1.0]
+    assert event_probabilities([solved])[pinned].tolist() == [1.0]
     again = Answer.of(
         3, Event[event["event"].upper()], event["sources"], event["targets"]
     )
     assert (
-        check_of({solved.frame: solved}, again, again) is None
+        check_prediction({solved.frame: solved}, again, again) is None
     )  # an answer that is given again checks nothing
 
 
@@ -130,9 +132,9 @@ def test_the_pair_after_tells_of_a_torn_mask():
     one, two = (
         SolvedPair(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts
     )
-    together, asked = probabilities([one, two]), Answer.of(*facts[0])
-    assert together[0] < probabilities([one])[0]
-    assert check_of({0: one, 1: two}, asked, asked).expected == pytest.approx(
+    together, asked = event_probabilities([one, two]), Answer.of(*facts[0])
+    assert together[0] < event_probabilities([one])[0]
+    assert check_prediction({0: one, 1: two}, asked, asked).expected == pytest.approx(
         1 - together[0], abs=1e-5
     )
 
@@ -142,8 +144,7 @@ def test_longer_weights_alone_change_no_estimate(serve):
     with serve() as page:
         predict_all(page)
         before = get(page, "/status")["wrong"]
-        longer = Learned(0, 0, 1, 5 * page.session.predictor.weights.values, True)
-        page.client.portal.call(page.session.take, longer)
+        use_weights(page, 5 * page.session.predictions.weights.values)
         assert get(page, "/status")["wrong"] == before
         get(page, "/pair/3")  # solved anew, while others are still as they were
         assert get(page, "/status")["wrong"]["number"] == pytest.approx(
@@ -155,19 +156,19 @@ def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(
     with serve() as page:
         predict_all(page)
         before = get(page, "/status")["wrong"]
-        predictor = page.session.predictor
-        w = predictor.weights.values.copy()
+        predictions = page.session.predictions
+        w = predictions.weights.values.copy()
         unused = np.flatnonzero(
-            [name.startswith("gap:") for name in feature_names(predictor.groups)]
+            [name.startswith("gap:") for name in feature_names(predictions.groups)]
         )
-        assert Event.GAP not in predictor.events
+        assert Event.GAP not in predictions.events
         w[unused] += 3 * np.linalg.norm(w)
-        page.client.portal.call(page.session.take, Learned(0, 0, 1, w, True))
-        predictor.solved = {}  # or they would keep the confidences that they had before
+        use_weights(page, w)
+        predictions.by_frame = {}  # or they would keep the confidences that they had before
         predict_all(page)
         assert all(
             one.unit == pytest.approx(np.linalg.norm(w))
-            for one in predictor.solved.values()
+            for one in predictions.by_frame.values()
         )
         after = get(page, "/status")["wrong"]
         assert after["number"] == pytest.approx(before["number"], rel=0.05, abs=0.1)

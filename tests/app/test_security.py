@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from clew.app import summaries
-from clew.app.launch import Certificate, addresses_of, bind, check_public
-from clew.app.security import MAX_BODY, POLICY, Guard
+from clew.app import views
+from clew.app.launch import Certificate, allowed_addresses, bind, check_public
+from clew.app.security import CONTENT_POLICY, MAX_BODY, SecurityMiddleware
 from clew.errors import InputError
 from clew.tracking.movie import Movie
 from tests.app.conftest import no_loop
@@ -244,8 +244,8 @@ def test_a_name_that_is_no_unicode_gets_through(serve, simulated):
 
 
 def test_every_response_has_the_policy(page, monkeypatch):
-    assert "default-src 'self'" in POLICY
-    assert "unsafe" not in POLICY
+    assert "default-src 'self'" in CONTENT_POLICY
+    assert "unsafe" not in CONTENT_POLICY
     requests = [
         ("/api/movies", {}, 200),
         ("/api/movies/0/image/0.png", {}, 200),
@@ -257,17 +257,20 @@ def test_every_response_has_the_policy(page, monkeypatch):
     ]
     for path, given, status in requests:
         found = ask(page.app, path, **given)
-        assert (found[0], found[1]["content-security-policy"]) == (status, POLICY)
+        assert (found[0], found[1]["content-security-policy"]) == (
+            status,
+            CONTENT_POLICY,
+        )
         assert found[1]["referrer-policy"] == "no-referrer"
 
     def fail(*_):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(summaries, "status", fail)
+    monkeypatch.setattr(views, "view_status", fail)
     fault = page.client.get("/api/movies/0/status")
     assert (fault.status_code, fault.headers["content-security-policy"]) == (
         500,
-        POLICY,
+        CONTENT_POLICY,
     )
     assert "inside" not in fault.text
 
@@ -380,21 +383,25 @@ def test_hosts_are_those_of_the_address_that_was_asked_for():
     with bind() as bound:
         port = bound.getsockname()[1]
         assert bound.getsockname()[0] == "127.0.0.1"
-        assert addresses_of(bound) == [
+        assert allowed_addresses(bound) == [
             f"http://{name}:{port}" for name in ("127.0.0.1", "[::1]", "localhost")
         ]
-        assert addresses_of(bound, scheme="https", public="https://lab/")[-2:] == [
+        assert allowed_addresses(bound, scheme="https", public="https://lab/")[-2:] == [
             f"https://localhost:{port}",
             "https://lab/",
         ]
     with bind("0.0.0.0") as bound:
         port = bound.getsockname()[1]
-        assert f"http://{socket.gethostname()}:{port}" in addresses_of(bound, "0.0.0.0")
+        assert f"http://{socket.gethostname()}:{port}" in allowed_addresses(
+            bound, "0.0.0.0"
+        )
 
 
 def test_an_address_that_leads_to_the_page_is_its_own(page):
     """A reverse proxy, or the end of a tunnel: its host and its origin, and those alone."""
-    guard = Guard(page.app.app, TOKEN, [f"http://{HOST}", "https://lab.example/clew/"])
+    guard = SecurityMiddleware(
+        page.app.app, TOKEN, [f"http://{HOST}", "https://lab.example/clew/"]
+    )
     asked = {"host": "lab.example", "origin": "https://lab.example"}
     assert ask(guard, "/api/movies", headers=asked)[0] == 200
     for other in (

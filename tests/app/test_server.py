@@ -3,26 +3,24 @@
 import io
 import json
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import imagecodecs
 import numpy as np
 import pytest
 
-from clew.annotation.questions import Question
 from clew.app.broadcast import MAX_WAITING, EventsStream
-from clew.app.exports import Kind
+from clew.app.files import ExportKind
 from clew.app.images import Pictures
-from clew.app.messages import Asked, Failed, Learned, Predicted
 from clew.errors import StoreError
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import EventTable
 from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker
 from clew.tracking.profiling.event_kinds import parse_events
 from clew.tracking.tracker import Origin
+from tests.app.conftest import use_weights
 
 MOVIE = "/api/movies/0"
 
@@ -179,19 +177,19 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
         if not event["pinned"]
     )
     assert get(page, "/pair/0")["events"] == answer["pairs"][0]["events"]
-    told = page.server.supervisor.sent[-1]
-    assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
+    task = page.session.loop.task
+    assert (task.revision, len(task.annotations)) == (1, 1)
 
 
 def test_a_quick_solution_is_the_same_as_a_slow_one(page):
-    predictor, state = page.session.predictor, page.session.state
-    before = predictor.solve(2, state.annotations.select_frame(2))
+    predictions, state = page.session.predictions, page.session.state
+    before = predictions.solve(2, state.annotations.select_frame(2))
     send(page, moves(get(page, "/pair/2"))[0], frame=2)
     here = page.session.state.annotations.select_frame(2)
-    predictor.solved = {2: before}
-    quick = predictor.solve(2, here)
-    predictor.solved = {}
-    slow = predictor.solve(2, here)
+    predictions.by_frame = {2: before}
+    quick = predictions.solve(2, here)
+    predictions.by_frame = {}
+    slow = predictions.solve(2, here)
     assert np.array_equal(quick.events.row_keys(), slow.events.row_keys())
     pinned = np.isin(quick.events.row_keys(), here.events.row_keys())
     assert np.isinf(quick.confidence[pinned]).all()
@@ -258,7 +256,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
 
 def test_an_answer_that_leaves_no_assignment_is_refused(page):
     """Everything else that a cell could do was denied."""
-    pair = page.session.predictor.kept.pairs.pair(0)
+    pair = page.session.predictions.cache.pairs.pair(0)
     table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
     source = int(pair.a.label[0])
     mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])
@@ -379,38 +377,23 @@ def test_places_that_are_none_are_refused(page):
     assert get(page, "/status")["place"] is None
 
 
-def asks(page, events, revision=0):
-    questions = tuple(
-        Question(
-            0,
-            Event[event["event"].upper()],
-            tuple(event["sources"]),
-            tuple(event["targets"]),
-            1.0,
-            "a tie",
-        )
-        for event in events
-    )
-    page.client.portal.call(page.session.take, Asked(0, revision, questions))
-
-
-def test_before_the_worker_has_questions_the_least_certain_events_are_asked(page):
-    pairs = [get(page, f"/pair/{t}") for t in (0, 5)]
-    found = get(page, "/questions?n=5")["questions"]
-    assert len(found) == 5
-    least = sorted(
-        e["confidence"]
-        for pair in pairs
-        for e in pair["events"]
-        if e["confidence"] is not None
-    )[:5]
-    assert [question["confidence"] for question in found] == pytest.approx(least)
-    only = get(page, "/questions?n=50&event=move&from=5&to=5&box=0,0,200,200")[
-        "questions"
-    ]
-    assert only
-    assert {(q["frame"], q["event"]) for q in only} == {(5, "move")}
-    assert all(max(question["centre"]) <= 200 for question in only)
+def test_questions_are_about_open_predicted_events_and_can_be_filtered(page):
+    pairs = {t: get(page, f"/pair/{t}") for t in (0, 5)}
+    questions = get(page, "/questions?n=5")["questions"]
+    assert len(questions) == 5
+    for question in questions:
+        event = {name: question[name] for name in ("event", "sources", "targets")}
+        predicted = [
+            {name: one[name] for name in ("event", "sources", "targets")}
+            for one in pairs[question["frame"]]["events"]
+        ]
+        assert event in predicted
+        assert question["reasons"]
+    query = "/questions?n=50&event=move&from=5&to=5&box=0,0,200,200"
+    chosen = get(page, query)["questions"]
+    assert chosen
+    assert {(q["frame"], q["event"]) for q in chosen} == {(5, "move")}
+    assert all(max(question["centre"]) <= 200 for question in chosen)
     for bad in ("event=jump", "from=x", "box=1,2,3", "box=1,2,3,nan"):
         assert page.client.get(f"{MOVIE}/questions?{bad}").status_code == 400
 
@@ -422,10 +405,8 @@ def test_kinds_of_events_are_switched_and_stay_so(serve):
                 "events"
             ]
             assert found == sorted({"move", "appear", "disappear", *names})
-            told = page.server.supervisor.sent[-1]
-            assert (
-                sorted(map(str, told.events)) == found == get(page, "/status")["events"]
-            )
+            allowed = sorted(map(str, page.session.loop.task.events))
+            assert allowed == found == get(page, "/status")["events"]
             kinds = {
                 event["event"]
                 for t in range(13)
@@ -442,8 +423,8 @@ def test_kinds_of_events_are_switched_and_stay_so(serve):
 
 
 def test_the_worker_does_not_look_for_the_kinds_of_events_again(page):
-    (movie,) = page.server.worker_movies
-    assert parse_events(movie.tracker.events) == page.session.predictor.events
+    (movie,) = page.server.worker.movies
+    assert parse_events(movie.tracker.events) == page.session.predictions.events
     assert np.array_equal(movie.tracker.coef_, page.session.tracker.coef_)
 
 
@@ -479,7 +460,7 @@ def test_a_lineage_in_ctc_format_comes_in_as_annotations(page):
     ).json()
     held = page.session.state.annotations
     told = EventTable.join(
-        [one.events for one in page.session.predictor.all_current(held)]
+        [one.events for one in page.session.predictions.solve_missing(held)]
     )
     assert kept["new"] == kept["given"] == len(held) > 100
     assert np.isin(
@@ -487,56 +468,56 @@ def test_a_lineage_in_ctc_format_comes_in_as_annotations(page):
     ).all()  # gaps are found among all pairs
 
 
-def test_questions_wait_and_answered_ones_are_dropped(page):
-    assert not get(page, "/questions")["ready"]
-    first, second, wrong = swapped(get(page, "/pair/0"))
-    asks(page, [first, second, wrong])
-    found = get(page, "/questions?n=2")
-    assert (
-        found["ready"],
-        [question["sources"] for question in found["questions"]],
-    ) == (
-        True,
-        [first["sources"], second["sources"]],
+def test_question_that_was_answered_is_not_asked_again(page):
+    get(page, "/pair/0")
+    first = get(page, "/questions?n=2")["questions"][0]
+    pair = get(page, "/pair/0")
+    asked = [(pair["a"], first["sources"]), (pair["b"], first["targets"])]
+    cells = [cell for side, labels in asked for cell in side if cell["id"] in labels]
+    center = [np.mean([cell[axis] for cell in cells]) for axis in "xy"]
+    assert first["centre"] == pytest.approx(center, abs=0.02)
+    left = send(page, first, frame=first["frame"]).json()["questions"]
+    asked = [(one["event"], one["sources"], one["targets"]) for one in left]
+    assert (first["event"], first["sources"], first["targets"]) not in asked
+    again = travel(page, "undo", "u").json()["questions"]
+    asked = [(one["event"], one["sources"], one["targets"]) for one in again]
+    assert (first["event"], first["sources"], first["targets"]) in asked
+
+
+def test_answer_to_masks_that_changed_since_is_refused(page):
+    pair = get(page, "/pair/4")
+    first, second = moves(pair)[:2]
+    edit = {"key": "e", "revision": 0, "frame": 4, "kind": "delete", "masks": 0}
+    reply = page.client.post(
+        MOVIE + "/edits", json={**edit, "cells": second["sources"]}
     )
-    question = found["questions"][0]
-    cell = next(
-        cell for cell in get(page, "/pair/0")["a"] if [cell["id"]] == first["sources"]
-    )
-    assert question["centre"] == pytest.approx([cell["x"], cell["y"]], abs=30)
-    assert (question["reason"], question["confidence"]) == (
-        "a tie",
-        first["confidence"],
-    )
-    left = send(page, first).json()["questions"]
-    assert [question["sources"] for question in left] == [
-        second["sources"]
-    ]  # the third takes the same cell
-    assert len(travel(page, "undo", "u").json()["questions"]) == 3
+    assert reply.status_code == 200
+    stale = send(page, first, frame=4, key="s", revision=1, masks=[0, 0])
+    assert (stale.status_code, stale.json()["kind"]) == (409, "masks")
+    seen = send(page, first, frame=4, key="s", revision=1, masks=[1, 0])
+    assert seen.status_code == 200
+    again = send(page, first, frame=4, key="s", revision=1, masks=[0, 0])
+    assert again.status_code == 200  # it is stored already
 
 
 def test_new_weights_and_predictions_are_shown(page):
     pair = get(page, "/pair/0")
-    w = page.session.predictor.weights.values
-    page.client.portal.call(page.session.take, Learned(0, 0, 1, -w, True))
+    predictions = page.session.predictions
+    loop = page.session.loop
+    use_weights(page, -predictions.weights.values)
     other = get(page, "/pair/0")
     assert (other["version"], pair["version"]) == (1, 0)
     assert other["events"] != pair["events"]
-    solved = replace(
-        page.session.predictor.solve(0, page.session.state.annotations.select_frame(0)),
-        version=2,
-    )
+    annotations = page.session.state.annotations.select_frame(0)
+    late = replace(predictions.solve(0, annotations), version=2)
     for event in moves(other)[:1]:
         send(page, event)
-    page.client.portal.call(
-        page.session.take, Predicted(0, (solved,), 0)
-    )  # made before the answer
-    assert page.session.predictor.solved[0].version == 1
-    here = page.session.state.annotations.select_frame(0)
-    page.client.portal.call(
-        page.session.take, Predicted(0, (replace(solved, key=here.content_key()),), 0)
-    )
-    assert page.session.predictor.solved[0].version == 2
+    page.client.portal.call(loop.use_predictions, loop.task, [late])
+    assert predictions.by_frame[0].version == 1  # it was made before the answer
+    annotations = page.session.state.annotations.select_frame(0)
+    new = replace(late, key=annotations.content_key())
+    page.client.portal.call(loop.use_predictions, loop.task, [new])
+    assert predictions.by_frame[0].version == 2
 
 
 def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
@@ -569,47 +550,34 @@ def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
 def test_an_export_of_nothing_and_unknown_ones(page):
     assert page.client.get(MOVIE + "/export/annotations.geff").status_code == 200
     assert page.client.get(MOVIE + "/export/everything").status_code == 404
-    assert {str(kind) for kind in Kind if not kind.is_learned} == {
+    assert {str(kind) for kind in ExportKind if not kind.is_learned} == {
         "annotations.csv",
         "annotations.geff",
         "masks",
     }
 
 
-def test_tracks_and_weights_are_exported_when_all_answers_were_learned_from(
-    page, tmp_path
-):
-    """In the server itself, so that a busy worker does not hold them up; nothing waits if there is nothing to learn."""
-    names = zipfile.ZipFile(
-        io.BytesIO(page.client.get(MOVIE + "/export/ctc").content)
-    ).namelist()
-    assert "res_track.txt" in names
+def test_export_takes_the_best_weights_there_are(page, tmp_path):
+    packed = page.client.get(MOVIE + "/export/ctc").content
+    assert "res_track.txt" in zipfile.ZipFile(io.BytesIO(packed)).namelist()
     send(page, moves(get(page, "/pair/0"))[0])
-    w = page.session.predictor.weights.values
-    with ThreadPoolExecutor(1) as threads:
-        download = threads.submit(page.client.get, MOVIE + "/export/weights")
-        page.client.portal.call(page.session.take, Learned(0, 1, 1, 2 * w, False))
-        with pytest.raises(TimeoutError):
-            download.result(timeout=0.3)  # that fit is not complete
-        page.client.portal.call(page.session.take, Learned(0, 1, 2, 3 * w, True))
-        (tmp_path / "w.clew").write_bytes(download.result().content)
-    tracker = load_tracker(tmp_path / "w.clew")
-    assert np.array_equal(tracker.coef_, 3 * w)
-    assert (tracker.origin_, tracker.n_annotated_) == (Origin.ADAPTED, 1)
+    w = page.session.predictions.weights.values
+    for factor, is_complete in ((2, False), (3, True)):
+        use_weights(page, factor * w, is_complete)
+        reply = page.client.get(MOVIE + "/export/weights")
+        assert reply.headers["x-clew-learned"] == ("yes" if is_complete else "no")
+        (tmp_path / "w.clew").write_bytes(reply.content)
+        tracker = load_tracker(tmp_path / "w.clew")
+        assert np.array_equal(tracker.coef_, factor * w)
+        assert (tracker.origin_, tracker.n_annotated_) == (Origin.ADAPTED, 1)
 
 
-def test_a_dead_worker_is_told_and_exports_end(page):
+def test_learning_process_that_ended_is_shown_and_exports_work(page):
     send(page, moves(get(page, "/pair/0"))[0])
-    page.client.portal.call(page.server._on_life, False, "it ended with code -9")
-    assert get(page, "/status")["worker"] == {
-        "alive": False,
-        "problem": "it ended with code -9",
-    }
-    refused = page.client.get(MOVIE + "/export/weights")
-    assert (refused.status_code, "code -9" in refused.json()["error"]) == (500, True)
-    n = len(page.server.supervisor.sent)
-    page.client.portal.call(page.server._on_life, True, "")
-    assert len(page.server.supervisor.sent) == n + 1  # the new one is told everything
+    page.client.portal.call(page.server._on_worker_status, False, "it ended")
+    expected = {"alive": False, "problem": "it ended"}
+    assert get(page, "/status")["worker"] == expected
+    assert page.client.get(MOVIE + "/export/weights").status_code == 200
 
 
 def test_news_reach_all_pages_and_end(page):
@@ -629,11 +597,11 @@ def test_news_reach_all_pages_and_end(page):
     assert page.client.portal.call(scenario) == (0, 0)
 
 
-def test_a_problem_of_learning_is_told(page):
-    told = []
-    page.session.publish = lambda event, data: told.append((event, data))
-    page.client.portal.call(page.session.take, Failed(0, 3, "nothing learned"))
-    assert told == [("problem", {"revision": 3, "problem": "nothing learned"})]
+def test_problem_of_learning_is_published(page):
+    news = []
+    page.session.publish = lambda event, data: news.append((event, data))
+    page.client.portal.call(page.session.loop._report_problem, "nothing learned")
+    assert news == [("problem", {"revision": 0, "problem": "nothing learned"})]
     assert not get(page, "/status")["learning"]
 
 

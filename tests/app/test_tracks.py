@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clew.app import families
+from clew.app import tracks
 from clew.tracking.events import Event
 from clew.tracking.solve import join_pairs
 from tests.app.test_server import MOVIE, get, moves, send, travel
@@ -66,11 +66,11 @@ def test_the_family_of_a_cell_and_how_sure_each_step_is(page, source):
 def test_tracks_are_joined_anew_when_the_worker_is_done_or_gone(tracked, monkeypatch):
     session, joined = tracked.session, []
     monkeypatch.setattr(
-        families,
+        tracks,
         "join_pairs",
         lambda *given: joined.append(given) or join_pairs(*given),
     )
-    session.worker = {"alive": True, "problem": ""}
+    session.worker_status = {"alive": True, "problem": ""}
     assert session.is_learning
     for times in (
         1,
@@ -78,9 +78,9 @@ def test_tracks_are_joined_anew_when_the_worker_is_done_or_gone(tracked, monkeyp
         2,
         3,
     ):  # the first; one that may be old; the worker is gone; the worker is done
-        session.predictor.solved[3] = replace(session.predictor.solved[3])
-        session.worker["alive"] = times != 2
-        session.asked = session.state.revision if times == 3 else -1
+        session.predictions.by_frame[3] = replace(session.predictions.by_frame[3])
+        session.worker_status["alive"] = times != 2
+        session.loop.is_busy = times != 3
         get(tracked, "/tree?frame=13&label=1")
         assert len(joined) == times
 
@@ -146,7 +146,7 @@ def test_a_track_is_wrong_from_a_cell_on(tracked):
         for t, cell, _ in cells
         if t in pinned
     )
-    last = int(tracked.session.cells(13).label[0])
+    last = int(tracked.session.get_cells(13).label[0])
     assert judge(tracked, "x", frame=13, label=last, right=False).status_code == 400
     assert judge(tracked, "y", frame=6, label=99999).status_code == 400
     assert judge(tracked, "z", frame=6, label=label, right="yes").status_code == 400
@@ -189,7 +189,7 @@ def test_a_cell_that_is_missing_in_a_frame_is_linked_over_it(tracked):
     mother = tracks[
         tracks[tree["selected"]["track"]]["parent"]
     ]  # a track goes on over a gap as one of its own
-    assert mother["cells"][-1] == [6, step["sources"][0], 1.0]
+    assert mother["cells"][-1] == [6, step["sources"][0], "sure"]
     assert "gap" in tracked.client.get(MOVIE + "/export/annotations.csv").text
     back = travel(tracked, "undo", "u").json()
     assert ([pair["frame"] for pair in back["pairs"]], back["annotated"]) == ([6, 7], 0)

@@ -13,8 +13,7 @@ from clew import StructuredCRF, load
 from clew.datasets import LETTERS, annotate, simulate
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.likelihood import _Problem, log_likelihood, maximise_likelihood
-from clew.learning.task import Space, Subset
-from clew.learning.weighted import weighted
+from clew.learning.task import Space, Subset, weight_examples
 from clew.models import Assignment, Chain, Multiclass, Tree
 
 from ..models.contract import chain, instance, multiclass, tree
@@ -73,7 +72,7 @@ def test_weights_and_subsets(generate):
     for case in cases(generate, 4):
         n = case.task.n_examples
         weights = rng.random(n) + 0.1
-        task = weighted(case.task, weights)
+        task = weight_examples(case.task, weights)
         assert _Problem(task, 0.3)(case.w)[0] == pytest.approx(
             listed(case, case.w, 0.3, weights / weights.sum())
         )

@@ -9,15 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.learning.bounds import Bundle, dual_value, normalize_dual_weights
-from clew.learning.gram import updated
-from clew.learning.groups import (
+from clew.learning.bounds import (
     EXPECTED_BOUNDS,
     PEAK,
+    Bundle,
+    dual_value,
     group_keys,
     make_groups,
+    normalize_dual_weights,
     sum_rows_by_group,
 )
+from clew.learning.gram import updated
 from clew.learning.losses import LOSSES, convex_part
 from clew.learning.model_update import solve_model_update
 

@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
-from clew.learning.bounds import Bundle, dual_value
+from clew.learning.bounds import Bundle, dual_value, fit_unseen
 from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
-from clew.learning.groups import fit_unseen
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
 from clew.learning.sparse_rows import differences
-from clew.learning.task import Space, Subset, online_task
-from clew.learning.weighted import weighted
+from clew.learning.task import Space, Subset, online_task, weight_examples
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
@@ -160,7 +158,7 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
 
 def some_weights(task, differ):
     """The task with examples of different weight, or as it is."""
-    return weighted(task, np.linspace(0.2, 3.0, task.n_examples) if differ else None)
+    return weight_examples(task, np.linspace(0.2, 3.0, task.n_examples) if differ else None)
 
 
 @examples(25)
@@ -393,7 +391,7 @@ def test_a_sentence_that_counts_twice_is_one_that_is_there_twice(text):
     X, Y, _, _ = text
     X, Y = X[:150], Y[:150]
     model, options = Chain().prepare(X, Y), Algorithm(tol=1e-2, eta=1e-2)
-    once = weighted(model.task(X, Y), np.repeat([1.0, 2.0], [100, 50]))
+    once = weight_examples(model.task(X, Y), np.repeat([1.0, 2.0], [100, 50]))
     twice = model.task([*X, *X[100:]], [*Y, *Y[100:]])
     assert online_task(once) is not None
     ours, theirs = (

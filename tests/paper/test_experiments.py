@@ -5,7 +5,6 @@ from html import escape
 
 import pytest
 
-from clew.annotation.questions import DEFAULT
 from clew.errors import InputError
 from paper import active_annotation as beyond
 from paper import fig34, fig56, runner, table3
@@ -15,6 +14,7 @@ from paper.experiment_data import ExperimentData, Setup
 from paper.outputs import write_results
 from paper.runner import Job, run_jobs
 from paper.simulated_annotator import annotate
+from paper.strategies import DEFAULT
 from paper.tables import Summary, curve
 
 

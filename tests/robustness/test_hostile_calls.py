@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 import clew
 from clew import datasets
-from clew.annotation.settings import Adaptation
+from clew.annotation.settings import LearnerSettings
 from clew.errors import ClewError
 from clew.models import Chain
 from clew.tracking import (
@@ -222,7 +222,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "Algorithm": (clew.Algorithm, fields(clew.Algorithm())),
         "Loss": (clew.Loss, fields(clew.LOSSES["bridge"])),
         "DetectionSettings": (DetectionSettings, fields(DetectionSettings())),
-        "Adaptation": (Adaptation, fields(Adaptation())),
+        "LearnerSettings": (LearnerSettings, fields(LearnerSettings())),
         "learn": (lambda **given: clew.learn(**given), quick),
         "simulate": (datasets.simulate, {"n_words": 1, "rng": RNG}),
         "sentences": (datasets.sentences, {"n": 1, "rng": RNG}),
@@ -260,7 +260,7 @@ NAMES = [
     "Algorithm",
     "Loss",
     "DetectionSettings",
-    "Adaptation",
+    "LearnerSettings",
     "learn",
     "simulate",
     "sentences",

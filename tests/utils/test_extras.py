@@ -17,9 +17,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # a package is not always imported by the name under which it is installed
 MODULES = {"scikit-image": "skimage", "py-ctcmetrics": "ctc_metrics"}
 # what a core installation lacks: all that any extra brings
-OPTIONAL = sorted(
-    {module for modules in EXTRAS.values() for module in modules} - {"joblib"}
-)  # scikit-learn's
+CORE = {"joblib", "pydantic"}  # they come with scikit-learn and typer, too
+OPTIONAL = sorted({module for modules in EXTRAS.values() for module in modules} - CORE)
 BLOCK = f"""
 import sys
 class Absent:

@@ -1,4 +1,4 @@
-"""What a person says about one event."""
+"""Answers: that an event happened, or that it did not."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_LABEL = 2**63 - 1
 Fact = tuple[int, Event, tuple[int, ...], tuple[int, ...]]
 """(frame, event, sources, targets)"""
 Cell = tuple[int, bool, int]
-"""(frame, if it is a target, label): its history if it is a target, else its fate."""
+"""(frame, is_target, label): the history of a target, the fate of a source."""
 LabelsOf = Callable[[int], ArrayLike]
-"""The labels of a frame."""
+"""Returns the labels of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,78 +41,103 @@ class Answer:
         targets: Sequence[Any],
         happened: Any = True,
     ) -> Self:
-        """An answer of plain integers, labels ascending; an InputError says what cannot be."""
+        """Return an answer of plain integers, with labels in ascending order.
+
+        Parameters
+        ----------
+        frame : int
+            The first frame.
+        event : Event
+        sources : sequence of int
+            Labels in the first frame.
+        targets : sequence of int
+            Labels in the frame after the event.
+        happened : bool
+
+        Raises
+        ------
+        InputError
+            If there can be no such event.
+        """
         try:
             kind = Event(operator.index(event))
         except (TypeError, ValueError):
-            raise InputError(
-                f"{event!r} is not an event; {', '.join(f'{e.value} ({e})' for e in Event)} are"
-            ) from None
+            names = ", ".join(f"{one.value} ({one})" for one in Event)
+            raise InputError(f"event is {event!r}; expected one of {names}") from None
         if not isinstance(happened, (bool, np.bool_)):
             raise InputError(f"happened is {happened!r}; expected True or False")
         n_sources, n_targets = kind.arity
-        before, after = (
-            _labels("source", kind, n_sources, sources),
-            _labels("target", kind, n_targets, targets),
+        return cls(
+            _check_integer("the frame", frame),
+            kind,
+            _check_labels("source", kind, n_sources, sources),
+            _check_labels("target", kind, n_targets, targets),
+            bool(happened),
         )
-        return cls(_integer("the frame", frame), kind, before, after, bool(happened))
 
     @property
     def fact(self) -> Fact:
-        """What it is about, whether that happened or not."""
+        """The event, whether it happened or not."""
         return self.frame, self.event, self.sources, self.targets
 
     def cells(self) -> Iterator[Cell]:
-        """The cells whose fate or history it tells."""
-        yield from ((self.frame, False, label) for label in self.sources)
-        yield from (
-            (self.frame + self.event.span, True, label) for label in self.targets
-        )
+        """Yield the cells whose fate or history the answer gives."""
+        for label in self.sources:
+            yield self.frame, False, label
+        for label in self.targets:
+            yield self.frame + self.event.span, True, label
 
     def check(self, n_frames: int, labels_of: LabelsOf | None) -> None:
-        """Refuse an answer about frames or, where `labels_of` a frame are known, cells that the movie does not have."""
+        """Raise InputError if the movie does not have these frames or cells.
+
+        Parameters
+        ----------
+        n_frames : int
+            Of the movie.
+        labels_of : callable, optional
+            Returns the labels of a frame; without it, cells are not checked.
+        """
         if not 0 <= self.frame < n_frames - self.event.span:
             raise InputError(
                 f"{self}, but the movie has {n_frames} frames, which count from 0"
             )
-        if labels_of is not None:
-            for frame, _, label in self.cells():
-                if not np.isin(label, np.asarray(labels_of(frame))):
-                    raise InputError(
-                        f"{self}, but there is no label {label} in frame {frame}"
-                    )
+        if labels_of is None:
+            return
+        for frame, _, label in self.cells():
+            if not np.isin(label, np.asarray(labels_of(frame))):
+                raise InputError(
+                    f"{self}, but there is no label {label} in frame {frame}"
+                )
 
     def __str__(self) -> str:
-        """In words: "divide 5 → 17 + 18 from frame 12 to 13 did not happen"."""
-        return EventTable.of([self.fact]).describe(0) + (
-            "" if self.happened else " did not happen"
-        )
+        """Return words: "divide 5 → 17 + 18 from frame 12 to 13 did not happen"."""
+        words = EventTable.of([self.fact]).describe(0)
+        return words if self.happened else f"{words} did not happen"
 
 
-def _labels(
-    name: str, event: Event, number: int, labels: Sequence[Any]
+def _check_labels(
+    side: str, event: Event, n_labels: int, labels: Sequence[Any]
 ) -> tuple[int, ...]:
-    """The labels of one side of an event, ascending."""
-    if (
-        isinstance(labels, (str, bytes))
-        or not hasattr(labels, "__len__")
-        or len(labels) != number
-    ):
-        raise InputError(f"the {name}s of {event} are {labels!r}; it has {number}")
-    found = tuple(sorted(_integer(f"a {name} of {event}", label) for label in labels))
-    if found and not 0 < found[0] <= found[-1] <= MAX_LABEL:
+    """Return the labels of one side of an event, ascending."""
+    is_sequence = hasattr(labels, "__len__") and not isinstance(labels, (str, bytes))
+    if not is_sequence or len(labels) != n_labels:
+        raise InputError(f"the {side}s of {event} are {labels!r}; expected {n_labels}")
+    checked = [_check_integer(f"a {side} of {event}", label) for label in labels]
+    ordered = tuple(sorted(checked))
+    if ordered and not 0 < ordered[0] <= ordered[-1] <= MAX_LABEL:
         raise InputError(
-            f"the {name}s of {event} are {list(found)}; labels are over 0 and less than 2**63"
+            f"the {side}s of {event} are {list(ordered)}; expected labels over 0 and "
+            "under 2**63"
         )
-    if len(set(found)) < number:
+    if len(set(ordered)) < n_labels:
         raise InputError(
-            f"the {name}s of {event} are {list(found)}; they are different cells"
+            f"the {side}s of {event} are {list(ordered)}; expected different cells"
         )
-    return found
+    return ordered
 
 
-def _integer(name: str, value: Any) -> int:
-    """A whole number, of Python or NumPy."""
+def _check_integer(name: str, value: Any) -> int:
+    """Return an integer of Python or NumPy as an int."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

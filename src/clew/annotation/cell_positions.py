@@ -1,4 +1,4 @@
-"""The cells of a whole movie in memory: where they are, and the little that a lineage keeps of them."""
+"""The cells of a whole movie in memory: their places, and what a lineage needs."""
 
 from __future__ import annotations
 
@@ -19,69 +19,72 @@ from clew.tracking.solve import KEPT_COLUMNS
 
 AXES = "zyx"
 DIGITS = 2
-"""Of a pixel."""
+"""Of positions in pixels."""
 
 
 @dataclass(frozen=True)
 class CellPositions:
-    """The cells of a frame, where they are in pixels."""
+    """The cells of one frame."""
 
     label: Labels
     """(n,) ascending."""
     position: NDArray[np.float64]
     """(n, ndim) (z,) y, x in pixels."""
     volume: NDArray[np.float64]
-    """(n,) in physical units; 0 where it was not measured."""
+    """(n,) in physical units; 0 if it was not measured."""
 
     def view(self) -> list[dict[str, Any]]:
-        """[{id, x, y, z?}]"""
-        axes = ("id", *AXES[-self.position.shape[1] :])
-        columns = [self.label.tolist(), *np.round(self.position, DIGITS).T.tolist()]
-        return [dict(zip(axes, row, strict=True)) for row in zip(*columns, strict=True)]
+        """Return the cells as [{id, x, y, z?}]."""
+        axes = AXES[-self.position.shape[1] :]
+        columns = np.round(self.position, DIGITS).T.tolist()
+        return [
+            {"id": label, **dict(zip(axes, position, strict=True))}
+            for label, *position in zip(self.label.tolist(), *columns, strict=True)
+        ]
 
-    def looks(self, labels: Iterable[int]) -> list[str]:
-        """A short name for what each cell looks like: another size or place gives another one; empty for no cell."""
-        found = []
-        for label in labels:
-            row = int(np.searchsorted(self.label, label))
-            there = row < len(self.label) and self.label[row] == label
-            seen = (
-                np.append(np.round(self.position[row], 3), self.volume[row])
-                if there
-                else None
-            )
-            found.append(
-                ""
-                if seen is None
-                else hashlib.blake2b(
-                    seen.astype("<f8").tobytes(), digest_size=6
-                ).hexdigest()
-            )
-        return found
+    def fingerprints(self, labels: Iterable[int]) -> list[str]:
+        """Return a digest of place and size of each cell; empty for no cell."""
+        return [self._fingerprint(label) for label in labels]
+
+    def _fingerprint(self, label: int) -> str:
+        row = int(np.searchsorted(self.label, label))
+        if row >= len(self.label) or self.label[row] != label:
+            return ""
+        appearance = np.append(np.round(self.position[row], 3), self.volume[row])
+        content = appearance.astype("<f8").tobytes()
+        return hashlib.blake2b(content, digest_size=6).hexdigest()
 
     def of_labels(self, labels: Iterable[int]) -> NDArray[np.float64]:
-        """(k, ndim) positions of those of the labels that are there."""
+        """Return (k, ndim) the positions of those labels that exist."""
         return self.position[np.isin(self.label, list(labels))]
 
 
 class Positions:
-    """A source that remembers every frame that it was asked for, in about 50 bytes a cell; for threads, too."""
+    """A source that keeps every frame in memory, in about 50 bytes a cell.
+
+    Several threads may use it at once.
+
+    Parameters
+    ----------
+    source : Source
+    spacing : sequence of float
+        Of the pixels, (z,) y, x.
+    """
 
     def __init__(self, source: Source, spacing: Sequence[float]) -> None:
-        self.source, self.spacing = source, np.asarray(spacing, dtype=float)
-        self.name, self.n_frames, self.ndim, self.has = (
-            source.name,
-            source.n_frames,
-            source.ndim,
-            source.has,
-        )
+        self.source = source
+        self.spacing = np.asarray(spacing, dtype=float)
+        self.name = source.name
+        self.n_frames = source.n_frames
+        self.ndim = source.ndim
+        self.has = source.has
         self.movie = source.movie
         self._frames: dict[int, Detections] = {}
         self._cells: dict[int, CellPositions] = {}
-        self._holds: dict[int, bool] = {}
+        self._matches: dict[int, bool] = {}
 
-    def edited(self, source: Source, frames: Collection[int]) -> Positions:
-        """The cells of a movie whose masks differ in some frames; the others are remembered."""
+    def with_source(self, source: Source, frames: Collection[int]) -> Positions:
+        """Return the cells of a movie whose masks differ in some frames."""
         other = Positions(source, self.spacing.tolist())
         other._frames = {
             t: cells for t, cells in list(self._frames.items()) if t not in frames
@@ -92,45 +95,44 @@ class Positions:
         return other
 
     def detections(self, t: int) -> Detections:
-        """The cells of frame `t`, with the columns that a lineage keeps."""
+        """Return the cells of a frame, with the columns that a lineage keeps."""
         if t not in self._frames:
-            found = self.source.detections(t)
-            kept = {
-                name: found.columns[name]
+            measured = self.source.detections(t)
+            columns = {
+                name: measured.columns[name]
                 for name in KEPT_COLUMNS
-                if name in found.columns
+                if name in measured.columns
             }
-            self._frames[t] = Detections(t, found.label, found.position, kept)
+            self._frames[t] = Detections(t, measured.label, measured.position, columns)
         return self._frames[t]
 
     def overlap(self, t: int, shift: Array | None = None) -> Overlap:
-        """What the masks of frames `t` and `t + 1` share; this is not kept."""
+        """Return the overlap of the masks of frames t and t + 1; it is not kept."""
         return self.source.overlap(t, shift)
 
-    def looks(self, answer: Answer) -> list[str]:
-        """What the cells of an answer look like now, sources first."""
-        before, after = (
-            self.cells(answer.frame),
-            self.cells(answer.frame + answer.event.span),
-        )
-        return before.looks(answer.sources) + after.looks(answer.targets)
+    def cell_fingerprints(self, answer: Answer) -> list[str]:
+        """Return the fingerprints of the cells of an answer, sources first."""
+        before = self.cells(answer.frame)
+        after = self.cells(answer.frame + answer.event.span)
+        targets = after.fingerprints(answer.targets)
+        return before.fingerprints(answer.sources) + targets
 
-    def holds(self, entry: Entry) -> bool:
-        """Whether the cells of an answer look as they did when it was given, as far as that is known."""
-        if entry.revision not in self._holds:
-            now = self.looks(entry.answer)
-            self._holds[entry.revision] = (
-                list(entry.looks) == now if entry.looks else all(now)
-            )
-        return self._holds[entry.revision]
+    def still_matches(self, entry: Entry) -> bool:
+        """Return whether the cells of a stored answer look as they did then."""
+        if entry.revision not in self._matches:
+            now = self.cell_fingerprints(entry.answer)
+            then = list(entry.looks)
+            self._matches[entry.revision] = then == now if then else all(now)
+        return self._matches[entry.revision]
 
     def cells(self, t: int) -> CellPositions:
-        """The cells of frame `t`, in pixels."""
+        """Return the cells of a frame, in pixels."""
         if t not in self._cells:
-            found = self.detections(t)
+            detections = self.detections(t)
+            volume = detections.columns.get("volume", np.zeros(len(detections)))
             self._cells[t] = CellPositions(
-                found.label,
-                found.position / self.spacing,
-                np.asarray(found.columns.get("volume", np.zeros(len(found))), float),
+                detections.label,
+                detections.position / self.spacing,
+                np.asarray(volume, float),
             )
         return self._cells[t]

@@ -1,6 +1,6 @@
-"""The edits of a movie as a layer beside it: the frames with them applied, and the cells measured again.
+"""A movie with mask edits: its frames with the edits, and its cells measured again.
 
-The movie's own masks are never written to.
+The masks of the movie itself are never changed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from clew.annotation.mask_edits import Edit, apply
+from clew.annotation.mask_edits import Edit, apply_edits
 from clew.tracking.detections import Source
 from clew.tracking.frames import FramesView
 from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.movie import Movie
 
 Edits = tuple[Edit, ...]
-"""Those that hold, in the order in which they were made."""
+"""In the order in which they were made."""
 
 
 @dataclass(frozen=True)
@@ -29,39 +29,45 @@ class EditedFrames(FramesView):
     """By frame."""
 
     def __getitem__(self, t: int) -> NDArray[Any]:
-        return apply(self.frames[t], self.edits.get(t, ()))
+        return apply_edits(self.frames[t], self.edits.get(t, ()))
 
 
-def by_frame(edits: Iterable[Edit]) -> dict[int, Edits]:
-    """Edits of each frame, in their order."""
-    found: dict[int, Edits] = {}
+def group_by_frame(edits: Iterable[Edit]) -> dict[int, Edits]:
+    """Return the edits of each frame, in their order."""
+    by_frame: dict[int, Edits] = {}
     for edit in edits:
-        found[edit.frame] = (*found.get(edit.frame, ()), edit)
-    return found
+        by_frame[edit.frame] = (*by_frame.get(edit.frame, ()), edit)
+    return by_frame
 
 
-def changed_frames(before: Edits, after: Edits) -> list[int]:
-    """Frames whose masks differ between two states, ascending."""
-    then, now = by_frame(before), by_frame(after)
-    return sorted(t for t in then.keys() | now.keys() if then.get(t) != now.get(t))
+def find_changed_frames(before: Edits, after: Edits) -> list[int]:
+    """Return the frames whose masks differ between two states, ascending."""
+    old = group_by_frame(before)
+    new = group_by_frame(after)
+    return sorted(t for t in old.keys() | new.keys() if old.get(t) != new.get(t))
 
 
-def edited_movie(movie: Movie, edits: Edits) -> Movie:
-    """A movie with edits, in place of those that it had."""
-    frames = (
-        movie.labels.frames if isinstance(movie.labels, EditedFrames) else movie.labels
-    )
-    return replace(
-        movie, labels=EditedFrames(frames, by_frame(edits)) if edits else frames
-    )
+def edit_movie(movie: Movie, edits: Edits) -> Movie:
+    """Return a movie with edits, which replace those that it had."""
+    frames = movie.labels
+    if isinstance(frames, EditedFrames):
+        frames = frames.frames
+    if edits:
+        frames = EditedFrames(frames, group_by_frame(edits))
+    return replace(movie, labels=frames)
 
 
-def edited_source(source: Source, before: Edits, after: Edits) -> Source:
-    """The measured cells of a movie with other edits than before; only frames that changed are measured again.
+def edit_source(source: Source, before: Edits, after: Edits) -> Source:
+    """Return the cells of a movie with other edits.
 
-    Cells that came as a table have no masks to edit.
+    Parameters
+    ----------
+    source : Source
+        The cells with the edits `before`; cells of a table have no masks to edit.
+    before, after : tuple of Edit
+        Only frames in which these differ are measured again.
     """
-    frames = changed_frames(before, after)
+    frames = find_changed_frames(before, after)
     if not frames or not isinstance(source, MeasuredMovie):
         return source
-    return source.remeasure_frames(edited_movie(source.movie, after), frames)
+    return source.remeasure_frames(edit_movie(source.movie, after), frames)

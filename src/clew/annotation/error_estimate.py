@@ -1,19 +1,24 @@
-"""When to stop annotating: about how many events of a movie are wrong, as the answers so far have corrected it.
+"""How many predicted events of a movie are wrong, corrected by the answers so far.
 
-The calibration that comes with clew (`tracking/training/calibration.py`) says of each predicted event how likely it is
-wrong: its doubt d. It was fitted to many movies at once. On one movie all events may be wrong more often than that, and
-doubts may tell more or less than they do on average, as in Cox's (1958) recalibration:
+The calibration that comes with clew (`tracking/training/calibration.py`) says how
+likely each predicted event is wrong: its doubt d. It was fitted to many movies. In one
+movie, events may be wrong more often, and doubts may be more or less informative. This
+is Cox's (1958) recalibration:
 
     logit P(wrong) = level + slope (logit d − PIVOT).
 
-Level and slope are normal over movies before the first answer. Each kind of event has its own: where the divisions of a
-movie are wrong more often than expected, its moves need not be, and what is asked about is mostly of rare kinds. Each
-answer to a question is a check, a Bernoulli variable with this probability; the posterior is kept on a grid, so that
-nothing is assumed of its shape. Given level and slope, the number of wrong events among those that nobody answered has
-the sum of their probabilities as its mean. It varies more than a sum of independent ones, for mistakes come in groups:
-where a cell went elsewhere, the prediction for the cell that is there is wrong too. With groups of s events in the mean
-the variance is s times the mean; that of the mean over the posterior is added. The number of all kinds is taken to be
-negative binomial with this mean and variance, whose quantiles are the interval.
+- Level and slope have a normal prior over movies. Each kind of event has its own:
+  divisions may be wrong more often than expected while moves are not, and questions
+  are mostly about rare kinds.
+- Each answer to a question is a check, a Bernoulli variable with this probability. The
+  posterior is kept on a grid, so that nothing is assumed about its shape.
+- Given level and slope, the expected number of wrong events is the sum of their
+  probabilities. Its variance is larger than that of independent events, since errors
+  come in groups: if a cell went elsewhere, the prediction for the cell that is there is
+  wrong too. With groups of s events on average, the variance is s times the mean, plus
+  that of the mean over the posterior.
+- The total is taken to be negative binomial with this mean and variance; its quantiles
+  are the interval.
 """
 
 from __future__ import annotations
@@ -34,151 +39,174 @@ Kinds = NDArray[np.int8]
 TAIL = 0.05
 """On either side of the interval, which holds the number in 90 of 100 movies."""
 PIVOT = -2.0
-"""Log-odds of a doubt of 12 %, about where most wrong events are: level and slope hardly depend on each other there."""
+"""Log-odds of a doubt of 12 %, near which most wrong events are: there level and slope
+are almost independent."""
 MEAN = np.array([-1.88, 1.19])
 COVARIANCE = np.array([[0.85, 0.05], [0.05, 0.05]])
-"""Of level and slope over movies, fitted to simulated ones of every kind by benchmarks/stopping_prior.py --movies 4."""
-NODES = 15
-REACH = 3.0
-"""The grid has so many nodes in either direction, to so many standard deviations on both sides."""
+"""Of level and slope over movies, fitted to simulated movies of every kind by
+benchmarks/stopping_prior.py --movies 4."""
+GRID_SIZE = 15
+GRID_REACH = 3.0
+"""Nodes of the grid in either direction, and standard deviations to either side."""
 GROUP = 2.0
-"""Wrong events in a group, before the first is found; counts as much as one that is found."""
-KNOTS = 500
-"""Log-odds at which a chance is computed at most; between them it is interpolated, 10⁻³ of it off at most."""
-LEAST = 1e-9
-"""Doubts are at least this, and at most 1 less this."""
+"""Wrong events in a group, before the first is found; counts as one found group."""
+MAX_KNOTS = 500
+"""Log-odds at which the chance is computed; it is interpolated between them, with an
+error of at most 10⁻³ of it."""
+MIN_DOUBT = 1e-9
+"""Doubts are at least this, and at most 1 minus this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What an answer says of the prediction that was asked about."""
+    """What an answer says about the prediction in question."""
 
     expected: float
     """Its doubt: how likely it was wrong."""
     wrong: int
-    """0 if it was right; else how many predictions the answer shows to be wrong, this one and those beside it."""
+    """0 if it was right; else the number of predictions that the answer refutes."""
     event: Event
     """What was predicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What the answers say of level and slope, and of how many events are wrong together."""
+    """What the answers say about level, slope, and the size of groups of errors."""
 
     weight: Array
-    """(kinds, g) for each kind of event, the posterior probability of each node of `GRID`."""
+    """(kinds, g) the posterior probability of each node of `GRID`, by kind."""
     group: float
+    """The mean number of wrong events in a group."""
 
     @classmethod
     def of(cls, checks: Iterable[Check]) -> Correction:
-        """After some checks."""
-        done = list(checks)
-        argument = _recalibrated(log_odds(np.array([check.expected for check in done])))
-        wrong = np.array([check.wrong > 0 for check in done], dtype=bool)
-        likelihood = log_expit(np.where(wrong, argument, -argument))  # (g, n)
-        of_kind = [
-            np.array([check.event == event for check in done], dtype=bool)
+        """Return the posterior after some checks."""
+        known = list(checks)
+        doubts = np.array([check.expected for check in known])
+        log_odds_wrong = _recalibrate(log_odds(doubts))
+        was_wrong = np.array([check.wrong > 0 for check in known], dtype=bool)
+        log_likelihood = log_expit(np.where(was_wrong, log_odds_wrong, -log_odds_wrong))
+        kinds = np.array([check.event for check in known], dtype=int)
+        weight = [
+            _normalize(LOG_PRIOR + log_likelihood[:, kinds == event].sum(axis=1))
             for event in Event
         ]
-        weight = [
-            _normalised(PRIOR + likelihood[:, mine].sum(axis=1)) for mine in of_kind
-        ]
-        found = [check.wrong for check in done if check.wrong]
-        return cls(np.array(weight), (GROUP + sum(found)) / (1 + len(found)))
+        groups = [check.wrong for check in known if check.wrong]
+        group = (GROUP + sum(groups)) / (1 + len(groups))
+        return cls(np.array(weight), group)
 
-    def chance(self, events: Kinds, doubt: Array) -> Array:
-        """(n,) how likely events are wrong, by their kinds and doubts."""
-        found = np.zeros(len(doubt))
-        for event in np.unique(events[doubt > 0]).tolist():
-            mine = (events == event) & (doubt > 0)
-            odds = log_odds(doubt[mine])
-            # one value for each would be half a second for a hundred thousand events, several times an answer
-            knots = (
-                odds
-                if len(odds) <= KNOTS
-                else np.linspace(odds.min(), odds.max(), KNOTS)
-            )
-            chance = self.weight[event] @ chance_of(knots)
-            found[mine] = chance if knots is odds else np.interp(odds, knots, chance)
-        return found
+    def chance_wrong(self, events: Kinds, doubt: Array) -> Array:
+        """Return (n,) how likely events are wrong.
+
+        Parameters
+        ----------
+        events : ndarray of shape (n,)
+            Their kinds.
+        doubt : ndarray of shape (n,)
+            0 for events that were answered.
+        """
+        result = np.zeros(len(doubt))
+        is_open = doubt > 0
+        for event in np.unique(events[is_open]).tolist():
+            rows = (events == event) & is_open
+            odds = log_odds(doubt[rows])
+            if len(odds) <= MAX_KNOTS:
+                result[rows] = self.weight[event] @ chance_on_grid(odds)
+            else:
+                # One value for each of 100,000 events would take half a second.
+                knots = np.linspace(odds.min(), odds.max(), MAX_KNOTS)
+                chance = self.weight[event] @ chance_on_grid(knots)
+                result[rows] = np.interp(odds, knots, chance)
+        return result
 
 
-def wrong_events(
+def estimate_wrong_events(
     events: Kinds, probability: Array, correction: Correction
 ) -> Expectation:
-    """How many events are wrong, from their kinds and the probability (n,) that each is right; 1 if it was answered."""
-    number = variance = 0.0
+    """Return the expected number of wrong events, with a 90 % interval.
+
+    Parameters
+    ----------
+    events : ndarray of shape (n,)
+        Their kinds.
+    probability : ndarray of shape (n,)
+        That each event is right, by the calibration; 1 if it was answered.
+    correction : Correction
+    """
+    number = 0.0
+    variance = 0.0
     for event in np.unique(events).tolist():
-        odds, count = _binned(1 - probability[events == event])
-        mean, weight = chance_of(odds) @ count, correction.weight[event]
-        middle = float(weight @ mean)
-        number, variance = (
-            number + middle,
-            variance + correction.group * middle + float(weight @ (mean - middle) ** 2),
-        )
-    n = len(probability)
+        odds, count = _bin_doubts(1 - probability[events == event])
+        mean_on_grid = chance_on_grid(odds) @ count
+        weight = correction.weight[event]
+        mean = float(weight @ mean_on_grid)
+        number += mean
+        variance += correction.group * mean
+        variance += float(weight @ (mean_on_grid - mean) ** 2)
+    n_events = len(probability)
     if not number:
-        return Expectation(0.0, 0.0, 0.0, n)
-    # quantiles of the negative binomial distribution; scipy.stats, which has it too, takes two seconds to import
-    bounds = np.ceil(
-        nbdtrik([TAIL, 1 - TAIL], number**2 / (variance - number), number / variance)
-    )
-    low, high = (min(max(float(bound), 0.0), n) for bound in bounds)
-    return Expectation(min(number, n), low, high, n)
+        return Expectation(0.0, 0.0, 0.0, n_events)
+    # Quantiles of the negative binomial; scipy.stats takes two seconds to import.
+    n_successes = number**2 / (variance - number)
+    quantiles = nbdtrik([TAIL, 1 - TAIL], n_successes, number / variance)
+    low, high = np.clip(np.ceil(quantiles), 0.0, n_events).tolist()
+    return Expectation(min(number, n_events), low, high, n_events)
 
 
-def answers_until(
+def estimate_answers_needed(
     events: Kinds, probability: Array, correction: Correction, target: float
 ) -> int:
-    """How many answers until fewer than `target` events are expected to be wrong, if the likeliest are asked about.
+    """Return how many answers are needed until fewer than `target` events are wrong.
 
-    What answers teach is not counted, so that fewer may do.
+    The likeliest errors are asked about first. What answers teach is not counted, so
+    fewer may be enough.
     """
-    chance = np.sort(correction.chance(events, 1 - probability))[::-1]
-    left = chance.sum() - np.concatenate([[0.0], np.cumsum(chance)])
-    enough = left < max(target, LEAST)
-    return int(np.argmax(enough)) if enough.any() else len(chance)
+    chance = correction.chance_wrong(events, 1 - probability)
+    ordered = np.sort(chance)[::-1]
+    left = ordered.sum() - np.concatenate([[0.0], np.cumsum(ordered)])
+    is_enough = left < max(target, MIN_DOUBT)
+    return int(np.argmax(is_enough)) if is_enough.any() else len(chance)
 
 
-def chance_of(odds: Array) -> Array:
-    """(g, n) how likely events are wrong at each node of the grid, by the log-odds of their doubts."""
-    return np.asarray(expit(_recalibrated(odds)))
+def chance_on_grid(odds: Array) -> Array:
+    """Return (g, n) how likely events are wrong at each node of the grid."""
+    return np.asarray(expit(_recalibrate(odds)))
 
 
 def log_odds(doubt: Array) -> Array:
-    """(n,) of doubts, finite."""
-    return np.asarray(logit(np.clip(doubt, LEAST, 1 - LEAST)))
+    """Return (n,) the log-odds of doubts, finite."""
+    return np.asarray(logit(np.clip(doubt, MIN_DOUBT, 1 - MIN_DOUBT)))
 
 
-def _recalibrated(odds: Array) -> Array:
-    """(g, n) log-odds to be wrong at each node of the grid."""
+def _recalibrate(odds: Array) -> Array:
+    """Return (g, n) the log-odds to be wrong at each node of the grid."""
     level, slope = GRID.T
     return np.asarray(level[:, None] + slope[:, None] * (odds - PIVOT))
 
 
-def _binned(doubt: Array, bins: int = 200) -> tuple[Array, Array]:
-    """Log-odds of doubts over 0, and how many events have about these: a movie has many events and few doubts."""
+def _bin_doubts(doubt: Array, n_bins: int = 200) -> tuple[Array, Array]:
+    """Return mean log-odds of positive doubts, and how many events are in each bin."""
     odds = log_odds(doubt[doubt > 0])
     if not len(odds):
         return odds, odds
-    count, edges = np.histogram(odds, bins)
-    sums, _ = np.histogram(odds, edges, weights=odds)
-    return sums[count > 0] / count[count > 0], count[count > 0].astype(float)
+    count, edges = np.histogram(odds, n_bins)
+    total, _ = np.histogram(odds, edges, weights=odds)
+    is_filled = count > 0
+    return total[is_filled] / count[is_filled], count[is_filled].astype(float)
 
 
-def _normalised(log_weight: Array) -> Array:
-    """Weights that add up to 1, from their logarithms up to a constant."""
+def _normalize(log_weight: Array) -> Array:
+    """Return weights that sum to 1, from their logarithms up to a constant."""
     weight = np.exp(log_weight - log_weight.max())
     return np.asarray(weight / weight.sum())
 
 
-def _grid() -> tuple[Array, Array]:
-    """(g, 2) levels and slopes, and (g,) the logarithm of their prior probability but for a constant."""
-    side = np.linspace(-REACH, REACH, NODES)
-    standard = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
-    return MEAN + standard @ np.linalg.cholesky(COVARIANCE).T, -0.5 * (standard**2).sum(
-        axis=1
-    )
+def _make_grid() -> tuple[Array, Array]:
+    """Return (g, 2) levels and slopes, and (g,) their log prior up to a constant."""
+    axis = np.linspace(-GRID_REACH, GRID_REACH, GRID_SIZE)
+    nodes = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    grid = MEAN + nodes @ np.linalg.cholesky(COVARIANCE).T
+    return grid, -0.5 * (nodes**2).sum(axis=1)
 
 
-GRID, PRIOR = _grid()
+GRID, LOG_PRIOR = _make_grid()

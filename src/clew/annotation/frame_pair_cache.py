@@ -1,4 +1,4 @@
-"""Frame pairs that stay in memory while annotations grow."""
+"""Frame pairs of a movie, kept in memory while its annotations grow."""
 
 from __future__ import annotations
 
@@ -13,40 +13,62 @@ from clew.tracking.events import Annotations
 from clew.utils.cache import Cache
 
 
-class KeptPairs:
-    """Frame pairs of a movie that stay in memory, each with all that is annotated in it among its candidates."""
+class FramePairCache:
+    """Candidates and features of frame pairs, each with its annotated events.
+
+    Parameters
+    ----------
+    pairs : Pairs
+        Builds the frame pairs.
+    limit : int
+        Number of candidates to keep, at about 100 bytes each.
+    """
 
     def __init__(self, pairs: Pairs, limit: int) -> None:
-        """`limit` is the number of candidates whose features are kept, at about 100 bytes each."""
-        self.pairs, self.limit = pairs, limit
+        self.pairs = pairs
+        self.limit = limit
         self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
 
-    def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
-        """The frame pairs when the cells of some, named by their first frames, are others; those are made anew."""
-        other = KeptPairs(replace(self.pairs, source=source), self.limit)
+    def with_source(self, source: Source, frames: Collection[int]) -> FramePairCache:
+        """Return a cache for a movie whose detections differ in some frame pairs.
+
+        Parameters
+        ----------
+        source : Source
+            The movie with the new detections.
+        frames : collection of int
+            First frames of the pairs that changed; they are built again.
+        """
+        other = FramePairCache(replace(self.pairs, source=source), self.limit)
         other._pairs = self._pairs.without(lambda slot: slot[0] in frames)
         return other
 
-    def pair(self, frame: int, here: Annotations) -> FramePair:
-        """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""
-        usual = self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))
-        found = set(usual.rows(here.events).values())
-        if len(found) == len(here):
-            return usual
-        extra = here.events[np.array([k not in found for k in range(len(here))])]
+    def get_pair(self, frame: int, annotations: Annotations) -> FramePair:
+        """Return a frame pair whose candidates include its annotated events."""
+        pair = self._pairs.get((frame, "default"), lambda: self.pairs.pair(frame))
+        known = set(pair.rows(annotations.events).values())
+        if len(known) == len(annotations):
+            return pair
+        is_missing = np.array([row not in known for row in range(len(annotations))])
+        missing = annotations.events[is_missing]
         return self._pairs.get(
             (frame, "extended"),
-            lambda: self.pairs.pair(frame, extra),
-            extra.row_keys().tobytes(),
+            lambda: self.pairs.pair(frame, missing),
+            missing.row_keys().tobytes(),
         )
 
-    def told(self, frame: int, here: Annotations) -> FramePair:
-        """The same with a flow that knows of annotated moves, to predict the others by (`Pairs.pair`)."""
-        moves = self.pairs.unforeseen(frame, here.select_moves())
+    def get_pair_with_known_moves(
+        self, frame: int, annotations: Annotations
+    ) -> FramePair:
+        """Return the pair with a flow that follows the annotated moves.
+
+        The flow is estimated again only if an annotated move is far from it.
+        """
+        moves = self.pairs.unforeseen(frame, annotations.select_moves())
         if moves is None:
-            return self.pair(frame, here)
+            return self.get_pair(frame, annotations)
         return self._pairs.get(
-            (frame, "told"),
-            lambda: self.pairs.pair(frame, here.events, moves),
-            here.content_key(),
+            (frame, "known moves"),
+            lambda: self.pairs.pair(frame, annotations.events, moves),
+            annotations.content_key(),
         )

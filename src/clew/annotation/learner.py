@@ -1,15 +1,21 @@
-"""Learner: learns and tracks one movie again and again while its annotations grow, and redoes only what changed."""
+"""Learns and tracks one movie while its annotations grow.
+
+Bounds and solvers of frame pairs whose annotations did not change are used again, so
+that a fit after one more answer takes a fraction of a second.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 import numpy as np
 
-from clew.annotation.frame_pair_cache import KeptPairs
-from clew.annotation.settings import DEFAULT, Adaptation
+from clew.annotation.feature_steps import feature_steps
+from clew.annotation.frame_pair_cache import FramePairCache
+from clew.annotation.predictions import Prediction
+from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.annotation.training_windows import TrainingWindows, WindowExample
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
@@ -34,14 +40,25 @@ from clew.utils.parameters import clone
 
 
 class Learner:
-    """One movie, the annotations so far, the weights that they lead to, and what those predict.
+    """One movie, its annotations, and the weights learned from them.
 
-    The weights are those of `tracker` (generic ones if there is none) until something is annotated. Bounds and solvers
-    of frame pairs whose annotations did not change are used again.
+    Parameters
+    ----------
+    source : Source
+        The detections of the movie.
+    tracker : Tracker, optional
+        Has the initial weights; generic ones by default.
+    settings : LearnerSettings
 
-    With `may_lag`, predictions may be of earlier weights, as long as they agree with the annotations: new weights
-    change little after the first answers, so that questions can be chosen by predictions that are renewed one after
-    the other (`renew`), while answers keep coming.
+    Attributes
+    ----------
+    w : ndarray of shape (n_features,)
+        The present weights.
+    initial : ndarray of shape (n_features,)
+        The weights without annotations.
+    annotations : Annotations
+    result : Result or None
+        Of the last fit.
     """
 
     def __init__(
@@ -49,208 +66,238 @@ class Learner:
         source: Source,
         *,
         tracker: Tracker | None = None,
-        settings: Adaptation = DEFAULT,
-        seconds: float | None = None,
-        may_lag: bool = False,
+        settings: LearnerSettings = DEFAULT,
     ) -> None:
-        self.source, self.settings, self.seconds, self.may_lag = (
-            source,
-            settings,
-            seconds,
-            may_lag,
-        )
+        self.source = source
+        self.settings = settings
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
         self.prior = prior_direction(self.tracker, self.names, settings.trust)
         self.initial: Array = weights_by_name(self.tracker, self.names)
-        """(d,) the weights that the learner began with."""
         self.w: Array = self.initial
-        """(d,) the present weights."""
-        self.version = 0
-        """Grows whenever the weights change."""
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
-        self._use(self.tracker.pairs(source, self.groups))
+        self._use_pairs(self.tracker.pairs(source, self.groups))
 
-    def _use(self, pairs: Pairs) -> None:
-        """Begin with frame pairs of these kinds of events; what was made of others is dropped."""
+    def _use_pairs(self, pairs: Pairs) -> None:
+        """Start with other frame pairs; drop all that was made of the old ones."""
         self.pairs = pairs
-        self._kept = KeptPairs(pairs, self.settings.kept_candidates)
+        self._cache = FramePairCache(pairs, self.settings.kept_candidates)
         self.windows = TrainingWindows(
             self.initial,
             len(pairs),
-            self._training_pair,
+            self._get_training_pair,
             self.prior,
             self.settings,
             self.tracker.calibration_,
         )
         self._solvers: Cache[WarmStartedProgram] = Cache()
-        self._solved: dict[int, SolvedPair] = {}
+        self._squared_steps: dict[int, tuple[Array, int]] = {}
 
     def use_events(self, events: frozenset[Event]) -> None:
-        """Let these kinds of events happen in the movie."""
+        """Allow these kinds of events."""
         if events != self.pairs.events:
             self.result = None
-            self._use(replace(self.pairs, events=events))
+            self._use_pairs(replace(self.pairs, events=events))
 
     def use_source(self, source: Source, frames: Collection[int]) -> None:
-        """Go on with a movie in which the cells of some frame pairs, named by their first frames, are others.
+        """Continue with edited masks.
 
-        Its units, and all that is known of other pairs, stay.
+        Parameters
+        ----------
+        source : Source
+            The movie with the edits.
+        frames : collection of int
+            First frames of the pairs that changed; what is known of others stays.
         """
-        self.source, self._kept = source, self._kept.edited(source, frames)
-        self.pairs = self._kept.pairs
+        self.source = source
+        self._cache = self._cache.with_source(source, frames)
+        self.pairs = self._cache.pairs
         self.windows.forget(frames)
         self._solvers = self._solvers.without(lambda slot: slot[0] in frames)
-        self._solved = {
-            frame: solved
-            for frame, solved in self._solved.items()
-            if frame not in frames
-        }
 
     def annotate(self, annotations: Annotations) -> None:
-        """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
+        """Use other annotations: predictions follow at once, weights with `learn`."""
         self.annotations = annotations
-        if (
-            not annotations.happened_kinds() <= self.pairs.events
-        ):  # a kind that was off happens in this movie after all
-            self._use(
-                replace(
-                    self.pairs,
-                    events=with_annotated(
-                        self.pairs.events, annotations.happened_kinds()
-                    ),
-                )
-            )
+        kinds = annotations.happened_kinds()
+        if not kinds <= self.pairs.events:
+            events = with_annotated(self.pairs.events, kinds)
+            self._use_pairs(replace(self.pairs, events=events))
 
-    def learn(self, annotations: Annotations | None = None) -> None:
-        """Fit the weights to the annotations, with the bounds and solvers of the last fit."""
+    def learn(
+        self,
+        annotations: Annotations | None = None,
+        *,
+        time_limit: float | None = None,
+        is_interrupted: Callable[[], bool] | None = None,
+    ) -> None:
+        """Fit the weights to the annotations.
+
+        Parameters
+        ----------
+        annotations : Annotations, optional
+            By default those of `annotate`.
+        time_limit : float, optional
+            Seconds; a fit that was cut short continues from its bounds.
+        is_interrupted : callable, optional
+            Called after each model update; True ends the fit.
+        """
         if annotations is not None:
             self.annotate(annotations)
-        if not len(self.annotations):  # all was undone: back to the beginning
-            if self.result is not None:
-                self.w, self.result = self.initial, None
-                self.version += 1
+        if not len(self.annotations):
+            self.w = self.initial
+            self.result = None
             return
-        examples = self._examples(self.annotations)
-        task = self._task(examples)
-        self.result = self._fit(task, self.result)
+        examples = self._make_examples(self.annotations)
+        task = self._make_task(examples)
+        self.result = self._fit(task, self.result, time_limit, is_interrupted)
         for (n, space), solver in task.programs.items():
             self._solvers.put(*_solver_key(examples[n], space), solver)
         self.w = joined(self.result.w, self.prior)
-        self.version += 1
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the last fit ended at its time limit: learning again goes on with its bounds."""
-        return self.result is not None and self.result.status is Status.TIME_LIMIT
+        """Whether the last fit ended before it converged."""
+        stopped = (Status.TIME_LIMIT, Status.INTERRUPTED)
+        return self.result is not None and self.result.status in stopped
 
-    def weights_from(self, annotations: Annotations) -> Array:
-        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is.
+    def fit_part(self, annotations: Annotations) -> Array:
+        """Return (d,) the weights of some of the annotations; changes nothing here."""
+        task = self._make_task(self._make_examples(annotations))
+        return joined(self._fit(task, None).w, self.prior)
 
-        They start where the learner began: its present weights know of all annotations.
+    def get_pair(self, frame: int) -> FramePair:
+        """Return a frame pair, whose candidates include its annotated events."""
+        return self._cache.get_pair_with_known_moves(
+            frame, self.annotations.select_frame(frame)
+        )
+
+    def _get_training_pair(self, frame: int) -> FramePair:
+        """Return a frame pair to learn from; its flow ignores the annotations."""
+        return self._cache.get_pair(frame, self.annotations.select_frame(frame))
+
+    def solve(self, frame: int, version: int = 0) -> SolvedPair:
+        """Return the events of a frame pair, with its candidates."""
+        annotations = self.annotations.select_frame(frame)
+        return solve(self.get_pair(frame), self.w, annotations, version=version)
+
+    def predict(self, frame: int, version: int = 0) -> Prediction:
+        """Return the events of a frame pair, with what corrections would teach.
+
+        Parameters
+        ----------
+        frame : int
+            First frame of the pair.
+        version : int
+            Of the present weights, as the caller counts them.
         """
-        return joined(
-            self._fit(self._task(self._examples(annotations)), None).w, self.prior
-        )
+        solution = self.solve(frame, version)
+        return Prediction.from_solution(solution, self._measure_steps(solution))
 
-    def pair(self, frame: int) -> FramePair:
-        """The candidates and features of a frame pair, among them all that is annotated in it."""
-        return self._kept.told(frame, self.annotations.select_frame(frame))
+    def predict_all(self) -> list[Prediction]:
+        """Return the predictions of all frame pairs."""
+        return [self.predict(frame) for frame in range(len(self.pairs))]
 
-    def _training_pair(self, frame: int) -> FramePair:
-        """The same to learn from."""
-        return self._kept.pair(frame, self.annotations.select_frame(frame))
+    def _measure_steps(self, solution: SolvedPair) -> Array:
+        """Return (n,) the step lengths of the least certain events, NaN for others.
 
-    def solved(self, frame: int) -> SolvedPair:
-        """What happens from a frame to the next, in accord with the annotations, with candidates and alternatives."""
-        known = self._solved.get(frame)
-        if (
-            self.may_lag
-            and known is not None
-            and known.key == self.annotations.select_frame(frame).content_key()
-        ):
-            return known
-        return self.renew(frame)
+        Each feature counts in units of its typical size in the steps of this movie.
+        """
+        length = np.full(len(solution.events), np.nan)
+        assignment = solution.assignment
+        n_finite = np.count_nonzero(np.isfinite(solution.confidence))
+        n_measured = min(n_finite, max(self.settings.min_steps, n_finite // 4))
+        if assignment is None or not n_measured:
+            return length
+        rows = np.argsort(solution.confidence, kind="stable")[:n_measured]
+        pair = self.get_pair(solution.frame)
+        steps = feature_steps(pair, assignment, assignment.chosen[rows])
+        self._squared_steps[solution.frame] = (steps**2).sum(axis=0), len(steps)
+        sums, counts = zip(*self._squared_steps.values(), strict=True)
+        typical = np.sqrt(np.sum(sums, axis=0) / sum(counts))
+        scaled = steps / np.where(typical > 0, typical, 1.0)
+        length[rows] = np.linalg.norm(scaled, axis=1)
+        return length
 
-    def renew(self, frame: int) -> SolvedPair:
-        """The same by the present weights."""
-        known, here = self._solved.get(frame), self.annotations.select_frame(frame)
-        if known is None or (known.version, known.key) != (
-            self.version,
-            here.content_key(),
-        ):
-            known = self._solved[frame] = solve(
-                self.pair(frame), self.w, here, version=self.version
-            )
-        return known
+    def build_lineage(self) -> Lineage:
+        """Return the lineage of the whole movie by the present weights."""
+        solutions = [self.solve(frame) for frame in range(len(self.pairs))]
+        return join_pairs(self.source, solutions, self.annotations)
 
-    def lineage(self) -> Lineage:
-        """The whole movie, by the present weights."""
-        return join_pairs(
-            self.source,
-            [self.renew(frame) for frame in range(len(self.pairs))],
-            self.annotations,
-        )
+    def make_tracker(self) -> Tracker:
+        """Return a tracker with the present weights, for other movies or a file."""
+        return make_adapted_tracker(self.tracker, self.groups, self.w, self.annotations)
 
-    def as_tracker(self) -> Tracker:
-        """A tracker with the present weights, to track other movies with or to save."""
-        return adapted_tracker(self.tracker, self.groups, self.w, self.annotations)
-
-    def _examples(self, told: Annotations) -> list[WindowExample]:
-        """The training examples when these annotations are told; windows are around all that is annotated."""
+    def _make_examples(self, annotations: Annotations) -> list[WindowExample]:
+        """Return training examples; their windows cover all annotated events."""
         return [
-            self.windows.example(
-                frame, self.annotations.select_frame(frame), told.select_frame(frame)
+            self.windows.make_example(
+                frame,
+                self.annotations.select_frame(frame),
+                annotations.select_frame(frame),
             )
-            for frame in self.windows.frames(told)
+            for frame in self.windows.frames(annotations)
         ]
 
-    def _task(self, examples: list[WindowExample]) -> LinearTask:
-        """The learning problem of some training examples, with the solvers that are still good."""
-        X, Y = [one.program for one in examples], [one.annotated for one in examples]
-        task = MODEL.prepare(X, Y).task(X, Y)
+    def _make_task(self, examples: list[WindowExample]) -> LinearTask:
+        """Return the learning problem, with the solvers that are still valid."""
+        programs = [example.program for example in examples]
+        labels = [example.annotated for example in examples]
+        task = MODEL.prepare(programs, labels).task(programs, labels)
         for n, example in enumerate(examples):
             for space in (Space.ALL, Space.COMPATIBLE):
-                if (
-                    solver := self._solvers.peek(*_solver_key(example, space))
-                ) is not None:
+                solver = self._solvers.peek(*_solver_key(example, space))
+                if solver is not None:
                     task.programs[n, space] = solver
         return task
 
-    def _fit(self, task: LinearTask, warm: Result | None) -> Result:
-        """Learn at the fixed stiffness, from the weights that the learner began with.
+    def _fit(
+        self,
+        task: LinearTask,
+        previous: Result | None,
+        time_limit: float | None = None,
+        is_interrupted: Callable[[], bool] | None = None,
+    ) -> Result:
+        """Learn with fixed stiffness, starting from the initial weights.
 
-        The problem is not convex: from weights that odd answers led to, later fits would not find back. `warm` has
-        bounds only. The precision is that for one event, of which an answer is about one: for all that counts as
-        annotated it would let weights pass that are worse than the first (1 % instead of 0.5 on HeLa).
+        The problem is not convex: from weights that odd answers led to, later fits
+        would not return. `previous` contributes its bounds only. The precision is
+        that for one event, since an answer is about one; a precision for all that
+        counts as annotated allows weights that are worse than the initial ones (1 %
+        instead of 0.5 on HeLa).
         """
-        algorithm = Algorithm(time_limit=self.seconds)
+
+        def stop_if_interrupted(_: object) -> None:
+            if is_interrupted is not None and is_interrupted():
+                raise KeyboardInterrupt
+
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", NotConvergedWarning
-            )  # the next fit goes on with the bounds of this one
+            # The next fit continues with the bounds of this one.
+            warnings.simplefilter("ignore", NotConvergedWarning)
             return learn(
                 task,
                 get_loss("bridge"),
                 self._lam(task),
-                algorithm=algorithm,
-                start=self._start(task, warm),
-                warm_start=warm,
+                algorithm=Algorithm(time_limit=time_limit),
+                start=self._start(task, previous),
+                warm_start=previous,
+                callback=None if is_interrupted is None else stop_if_interrupted,
             )
 
     def _lam(self, task: LinearTask) -> float:
+        """Return λ for a number of examples."""
         return self.settings.stiffness / task.n_examples
 
-    def _start(self, task: LinearTask, warm: Result | None) -> Array | None:
-        """The initial weights; if those are zero, the last ones, or what the annotations themselves point to."""
+    def _start(self, task: LinearTask, previous: Result | None) -> Array | None:
+        """Return the initial weights, as features of the task.
+
+        If they are zero, the last weights or those that the annotations suggest.
+        """
         if not self.initial.any():
-            return (
-                None
-                if warm is not None
-                else Start(task, get_loss("bridge")).at(self._lam(task))
-            )
+            if previous is not None:
+                return None
+            return Start(task, get_loss("bridge")).at(self._lam(task))
         if self.prior is None:
             return self.initial
         w = np.zeros(task.n_features)
@@ -258,36 +305,46 @@ class Learner:
         return w
 
 
-def adapted_tracker(
+def make_adapted_tracker(
     initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations
 ) -> Tracker:
-    """A tracker with weights that were adapted from those of another one; without annotations they are its own."""
+    """Return a tracker with weights that were adapted from those of another one.
+
+    Parameters
+    ----------
+    initial : Tracker
+    groups : frozenset of str
+        The groups of measurements that the features use.
+    w : ndarray of shape (n_features,)
+    annotations : Annotations
+        What was learned from; if there are none, the weights count as the initial ones.
+    """
     tracker: Tracker = clone(initial)
     tracker.calibration_ = initial.calibration_
-    tracker.events_, tracker.domain_ = (
-        initial.events_ | annotations.happened_kinds(),
-        initial.domain_,
-    )
-    tracker.groups_, tracker.feature_names_, tracker.coef_ = (
-        groups,
-        feature_names(groups),
-        w,
-    )
+    tracker.events_ = initial.events_ | annotations.happened_kinds()
+    tracker.domain_ = initial.domain_
+    tracker.groups_ = groups
+    tracker.feature_names_ = feature_names(groups)
+    tracker.coef_ = w
     if len(annotations):
-        tracker.n_annotated_, tracker.n_pairs_ = (
-            len(annotations),
-            len(annotations.annotated_frames()),
-        )
+        tracker.n_annotated_ = len(annotations)
+        tracker.n_pairs_ = len(annotations.annotated_frames())
         tracker.origin_ = Origin.ADAPTED
     else:
-        tracker.n_annotated_, tracker.n_pairs_ = initial.n_annotated_, initial.n_pairs_
+        tracker.n_annotated_ = initial.n_annotated_
+        tracker.n_pairs_ = initial.n_pairs_
         tracker.origin_ = initial.origin_
     return tracker
 
 
 def _solver_key(example: WindowExample, space: Space) -> tuple[Hashable, Hashable]:
-    """The slot and the key of a solver: outputs that agree with the annotation depend on it, all outputs do not."""
-    annotation = (
-        tuple(sorted(example.annotated.items())) if space is Space.COMPATIBLE else None
-    )
-    return (example.pair.a.frame, space), (example.window.key, annotation)
+    """Return the slot and the key of a solver.
+
+    Outputs that agree with the annotation depend on it; the set of all outputs does
+    not.
+    """
+    annotation = None
+    if space is Space.COMPATIBLE:
+        annotation = tuple(sorted(example.annotated.items()))
+    slot = example.pair.a.frame, space
+    return slot, (example.window.key, annotation)

@@ -1,11 +1,12 @@
-"""From clicks and strokes to edits: each operation is a pure function of a label image.
+"""From clicks and strokes to mask edits: pure functions of a label image.
 
-Points are (x, y) in pixels of the picture that a person sees, where pixel (i, j) covers [j, j + 1) × [i, i + 1). In 3D
-the picture is slice `z`, or the projection along z where `z` is None:
+Points are (x, y) in pixels of the picture that a person sees; pixel (i, j) covers
+[j, j + 1) × [i, i + 1). In 3D the picture is slice `z`, or the projection along z if
+`z` is None:
 
 - a **cut** goes through all slices, along the stroke as seen from above;
-- an **outline** is drawn in its slice and inflated to a body that is as deep as it is wide;
-- a region **grows** from the voxel that was clicked, in all directions.
+- an **outline** is drawn in its slice, and inflated to a body as deep as it is wide;
+- a region **grows** from the clicked voxel in all directions.
 """
 
 from __future__ import annotations
@@ -18,230 +19,261 @@ from numpy.typing import NDArray
 from skimage.draw import line, polygon2mask
 from skimage.filters import threshold_otsu
 
-from clew.annotation.mask_edits import Edit, EditKind, free_label
+from clew.annotation.mask_edits import Edit, EditKind, find_free_label
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.measurement.regions import LabelImage
 
-Points = Sequence[Sequence[float]]
+Point = Sequence[float]
+Points = Sequence[Point]
+Image = NDArray[np.generic]
 REACH = 1.0
-"""How far from the click a region grows, in diameters of a usual cell: as far as across one that was clicked at its
-edge."""
+"""How far a region grows from the click, in diameters of a typical cell: across a cell
+that was clicked at its edge."""
 SMOOTHING = 0.08
-"""The standard deviation of the Gaussian before a region grows, in diameters: noise goes, outlines stay."""
+"""Standard deviation of the Gaussian before a region grows, in diameters: it removes
+noise and keeps outlines."""
 
 
-def merge(frame: int, labels: LabelImage, cells: Sequence[int]) -> Edit:
-    """Two cells become one, which has the label of the larger one."""
+def merge_cells(frame: int, labels: LabelImage, cells: Sequence[int]) -> Edit:
+    """Merge two cells; the label of the larger one stays."""
     if len(set(cells)) != 2:
         raise InputError(
-            f"cells {list(cells)} of frame {frame} cannot be merged; expected two different ones"
+            f"cells {list(cells)} of frame {frame} cannot be merged; expected two "
+            "different ones"
         )
-    first, second = (_pixels(frame, labels, cell) for cell in cells)
-    stays, pixels = (
-        (cells[0], second) if len(first) >= len(second) else (cells[1], first)
-    )
-    return Edit.of(frame, EditKind.MERGE, labels, pixels, int(stays))
+    first, second = (_find_pixels(frame, labels, cell) for cell in cells)
+    if len(first) >= len(second):
+        return Edit.of(frame, EditKind.MERGE, labels, second, int(cells[0]))
+    return Edit.of(frame, EditKind.MERGE, labels, first, int(cells[1]))
 
 
-def delete(frame: int, labels: LabelImage, cell: int) -> Edit:
-    """A cell is background."""
-    return Edit.of(frame, EditKind.DELETE, labels, _pixels(frame, labels, cell), 0)
+def delete_cell(frame: int, labels: LabelImage, cell: int) -> Edit:
+    """Give the pixels of a cell to the background."""
+    pixels = _find_pixels(frame, labels, cell)
+    return Edit.of(frame, EditKind.DELETE, labels, pixels, 0)
 
 
-def cut(
+def cut_cell(
     frame: int,
     labels: LabelImage,
     stroke: Points,
     z: int | None = None,
-    used: Sequence[int] = (),
+    used_labels: Sequence[int] = (),
 ) -> Edit:
-    """The cell that most of a stroke lies in becomes two; the larger part keeps its label.
+    """Cut the cell that most of a stroke lies in; the larger part keeps its label.
 
-    A stroke that ends within the cell goes straight on. Where the rest of the cell belongs to neither part (the stroke
-    itself, and what it leaves over), it goes to the nearest.
+    A stroke that ends within the cell is extended. Pixels that belong to neither part,
+    such as those under the stroke, go to the nearest one.
+
+    Parameters
+    ----------
+    frame : int
+    labels : ndarray
+        The label image.
+    stroke : sequence of (x, y)
+    z : int, optional
+        The slice that was shown.
+    used_labels : sequence of int
+        Labels that a new cell must not have.
     """
-    plane = _plane(labels, z)
-    cell = _most_under(plane, _raster(stroke, plane.shape))
+    plane = _flatten(labels, z)
+    cell = _find_cell_under(plane, _rasterize(stroke, plane.shape))
     if not cell:
         raise InputError(
-            f"there is no cell under the stroke in frame {frame}; draw it across the cell to be cut"
+            f"there is no cell under the stroke in frame {frame}; draw it across the "
+            "cell to cut"
         )
-    whole = labels == cell
-    face: Mask = (
-        whole if labels.ndim == 2 else whole.any(axis=0) if z is None else whole[z]
-    )
-    sides = _sides(face, _raster(stroke, plane.shape))
+    is_cell = labels == cell
+    face = is_cell
+    if labels.ndim == 3:
+        face = is_cell.any(axis=0) if z is None else is_cell[z]
+    sides = _split_face(face, _rasterize(stroke, plane.shape))
     if sides is None:
-        sides = _sides(face, _raster(_prolonged(stroke, sum(plane.shape)), plane.shape))
+        extended = _extend_stroke(stroke, sum(plane.shape))
+        sides = _split_face(face, _rasterize(extended, plane.shape))
     if sides is None:
         raise InputError(
-            f"the stroke does not cut cell {cell} of frame {frame}; draw it from one side to the other"
+            f"the stroke does not cut cell {cell} of frame {frame}; draw it from one "
+            "side to the other"
         )
-    # nearest side in the plane for every pixel: slices other than the one shown reach beyond its face
+    # Other slices reach beyond the face: take the nearest side for every pixel.
     nearest = ndi.distance_transform_edt(
         sides == 0, return_distances=False, return_indices=True
     )
-    everywhere = sides[tuple(nearest)]
-    part = whole & (everywhere == 2)
-    if 2 * int(part.sum()) > int(whole.sum()):
-        part = whole & (everywhere == 1)
-    return Edit.of(
-        frame, EditKind.CUT, labels, np.flatnonzero(part), free_label(labels, used)
-    )
+    side = sides[tuple(nearest)]
+    part = is_cell & (side == 2)
+    if 2 * int(part.sum()) > int(is_cell.sum()):
+        part = is_cell & (side == 1)
+    label = find_free_label(labels, used_labels)
+    return Edit.of(frame, EditKind.CUT, labels, np.flatnonzero(part), label)
 
 
-def outline(
+def add_outline(
     frame: int,
     labels: LabelImage,
-    image: NDArray[np.generic] | None,
-    drawn: Points,
+    image: Image | None,
+    points: Points,
     spacing: Sequence[float],
     z: int | None = None,
-    used: Sequence[int] = (),
+    used_labels: Sequence[int] = (),
 ) -> Edit:
-    """A new cell inside of a drawn line, where no other cell is; in a projection, at its brightest slice."""
+    """Add a cell inside a drawn line, without the pixels of other cells.
+
+    Parameters
+    ----------
+    frame : int
+    labels : ndarray
+        The label image.
+    image : ndarray, optional
+        The raw frame: in a projection, the cell is at the brightest slice.
+    points : sequence of (x, y)
+    spacing : sequence of float
+        Of the pixels.
+    z : int, optional
+        The slice that was shown.
+    used_labels : sequence of int
+        Labels that a new cell must not have.
+    """
     shape = labels.shape[-2:]
-    corners = (
-        np.asarray(drawn, dtype=float)[:, ::-1] - 0.5
-    )  # polygon2mask looks at the pixels' middles
-    inside: Mask = (
-        polygon2mask(shape, corners) if len(corners) > 2 else np.zeros(shape, bool)
-    )
+    corners = np.asarray(points, dtype=float)[:, ::-1] - 0.5  # centers of pixels
+    inside: Mask = np.zeros(shape, bool)
+    if len(corners) > 2:
+        inside = polygon2mask(shape, corners)
     if not inside.any():
-        raise InputError("the outline holds no pixel; draw it around the cell")
-    if labels.ndim == 2:
-        body = inside
-    else:
-        body = _inflated(
-            inside,
-            len(labels),
-            _brightest(image, inside, len(labels)) if z is None else z,
-            spacing,
-        )
-    return _added(
-        frame,
-        labels,
-        body & (labels == 0),
-        used,
-        "nothing inside of the outline is free of other cells",
-    )
+        raise InputError("the outline contains no pixel; draw it around the cell")
+    body = inside
+    if labels.ndim == 3:
+        depth = len(labels)
+        middle = _find_brightest(image, inside, depth) if z is None else z
+        body = _inflate(inside, depth, middle, spacing)
+    body = body & (labels == 0)
+    problem = "other cells fill the outline"
+    return _add_body(frame, labels, body, used_labels, problem)
 
 
-def grow(
+def grow_cell(
     frame: int,
     labels: LabelImage,
-    image: NDArray[np.generic] | None,
-    at: Sequence[float],
+    image: Image | None,
+    point: Point,
     diameter: float,
     spacing: Sequence[float],
     z: int | None = None,
-    used: Sequence[int] = (),
+    used_labels: Sequence[int] = (),
 ) -> Edit:
-    """A new cell around a click: the pixels that are as bright, or as dark, as what was clicked.
+    """Add a cell around a click: connected pixels as bright, or dark, as the click.
 
-    Otsu's threshold (1979) of the smoothed pixels that are free and within a cell's `diameter`, in the unit of the
-    spacing, parts them in two; the connected part with the click in it is the cell, its holes filled.
+    Otsu's threshold (1979) divides the smoothed free pixels within a cell's diameter.
+    The connected part with the click is the cell, its holes filled.
+
+    Parameters
+    ----------
+    frame : int
+    labels : ndarray
+        The label image.
+    image : ndarray or None
+        The raw frame.
+    point : (x, y)
+    diameter : float
+        Of a typical cell, in the unit of the spacing.
+    spacing : sequence of float
+        Of the pixels.
+    z : int, optional
+        The slice that was shown.
+    used_labels : sequence of int
+        Labels that a new cell must not have.
     """
     if image is None:
-        raise InputError(
-            "the movie has no raw images in which a region could grow; draw an outline instead"
-        )
-    x, y = (int(np.floor(value)) for value in at)
+        raise InputError("the movie has no raw images; draw an outline instead")
+    x, y = (int(np.floor(value)) for value in point)
     if not (0 <= y < labels.shape[-2] and 0 <= x < labels.shape[-1]):
         raise InputError(f"the click at {x}, {y} is not in the picture")
-    seed = (
-        (y, x)
-        if labels.ndim == 2
-        else (int(np.argmax(image[:, y, x])) if z is None else z, y, x)
-    )
+    seed: tuple[int, ...] = (y, x)
+    if labels.ndim == 3:
+        seed = (int(np.argmax(image[:, y, x])) if z is None else z, y, x)
     if labels[seed]:
         raise InputError(
-            f"there is cell {labels[seed]} already; click where none is, or delete it first"
+            f"there is cell {labels[seed]} already; click where none is, or delete it"
         )
-    size = np.asarray(spacing, dtype=float)
-    box = _box(seed, REACH * diameter / size, labels.shape)
-    here = tuple(at - part.start for at, part in zip(seed, box, strict=True))
-    smooth = ndi.gaussian_filter(
-        np.asarray(image[box], dtype=np.float32), SMOOTHING * diameter / size
-    )
-    free = (labels[box] == 0) & (
-        _distance(smooth.shape, here, size) <= REACH * diameter
-    )
-    values = smooth[free]
+    pixel = np.asarray(spacing, dtype=float)
+    box = _make_box(seed, REACH * diameter / pixel, labels.shape)
+    center = tuple(place - part.start for place, part in zip(seed, box, strict=True))
+    raw = np.asarray(image[box], dtype=np.float32)
+    smooth = ndi.gaussian_filter(raw, SMOOTHING * diameter / pixel)
+    is_near = _distance_from(center, smooth.shape, pixel) <= REACH * diameter
+    is_free = (labels[box] == 0) & is_near
+    values = smooth[is_free]
     if values.min() == values.max():
-        raise InputError(
-            "all is equally bright around the click; draw an outline instead"
-        )
-    bright = smooth > threshold_otsu(values)
-    parts, _ = ndi.label((bright == bright[here]) & free)
-    region = ndi.binary_fill_holes(parts == parts[here]) & free
+        raise InputError("all is equally bright around the click; draw an outline")
+    is_bright = smooth > threshold_otsu(values)
+    parts, _ = ndi.label((is_bright == is_bright[center]) & is_free)
+    region = ndi.binary_fill_holes(parts == parts[center]) & is_free
     body = np.zeros(labels.shape, bool)
     body[box] = region
-    return _added(
-        frame,
-        labels,
-        body,
-        used,
-        "nothing grew from the click; draw an outline instead",
-    )
+    problem = "nothing grew from the click; draw an outline"
+    return _add_body(frame, labels, body, used_labels, problem)
 
 
-def _added(
-    frame: int, labels: LabelImage, body: Mask, used: Sequence[int], problem: str
+def _add_body(
+    frame: int,
+    labels: LabelImage,
+    body: Mask,
+    used_labels: Sequence[int],
+    problem: str,
 ) -> Edit:
-    """A new cell of the largest connected part of a body."""
-    parts, n = ndi.label(body)
-    if not n:
+    """Add a cell: the largest connected part of a body."""
+    parts, n_parts = ndi.label(body)
+    if not n_parts:
         raise InputError(f"{problem}, in frame {frame}")
     largest = int(np.argmax(np.bincount(parts.reshape(-1))[1:])) + 1
-    return Edit.of(
-        frame,
-        EditKind.ADD,
-        labels,
-        np.flatnonzero(parts == largest),
-        free_label(labels, used),
-    )
+    pixels = np.flatnonzero(parts == largest)
+    label = find_free_label(labels, used_labels)
+    return Edit.of(frame, EditKind.ADD, labels, pixels, label)
 
 
-def _pixels(frame: int, labels: LabelImage, cell: int) -> Indices:
-    found = np.flatnonzero(labels == cell) if cell else np.zeros(0, np.intp)
-    if not len(found):
+def _find_pixels(frame: int, labels: LabelImage, cell: int) -> Indices:
+    """Return (m,) the pixels of a cell in the flat image."""
+    pixels = np.flatnonzero(labels == cell) if cell else np.zeros(0, np.intp)
+    if not len(pixels):
         raise InputError(f"there is no cell {cell} in frame {frame}")
-    return found
+    return pixels
 
 
-def _plane(labels: LabelImage, z: int | None) -> LabelImage:
-    """(y, x) what a person sees of a label image: the largest label counts along z, as in the picture."""
+def _flatten(labels: LabelImage, z: int | None) -> LabelImage:
+    """Return (y, x) what a person sees; along z, the largest label counts."""
     if labels.ndim == 2:
         return labels
-    if z is not None and not 0 <= z < len(labels):
-        raise InputError(f"there is no slice {z}; they are 0 to {len(labels) - 1}")
-    plane: LabelImage = labels.max(axis=0) if z is None else labels[z]
-    return plane
+    if z is None:
+        return np.asarray(labels.max(axis=0))
+    if not 0 <= z < len(labels):
+        raise InputError(f"there is no slice {z}; expected 0 to {len(labels) - 1}")
+    return np.asarray(labels[z])
 
 
-def _raster(stroke: Points, shape: tuple[int, ...]) -> Mask:
-    """(y, x) the pixels under a stroke, connected by sides or corners."""
-    found = np.zeros(shape, bool)
-    points = [(int(np.floor(y)), int(np.floor(x))) for x, y in stroke]
-    for (y0, x0), (y1, x1) in zip(points, [*points[1:], points[-1]], strict=True):
+def _rasterize(stroke: Points, shape: tuple[int, ...]) -> Mask:
+    """Return (y, x) the pixels under a stroke, connected by sides or corners."""
+    under = np.zeros(shape, bool)
+    corners = [(int(np.floor(y)), int(np.floor(x))) for x, y in stroke]
+    ends = [*corners[1:], corners[-1]]
+    for (y0, x0), (y1, x1) in zip(corners, ends, strict=True):
         ys, xs = line(y0, x0, y1, x1)
-        inside = (ys >= 0) & (ys < shape[0]) & (xs >= 0) & (xs < shape[1])
-        found[ys[inside], xs[inside]] = True
-    return found
+        is_inside = (ys >= 0) & (ys < shape[0]) & (xs >= 0) & (xs < shape[1])
+        under[ys[is_inside], xs[is_inside]] = True
+    return under
 
 
-def _most_under(plane: LabelImage, under: Mask) -> int:
-    """The label of the cell with the most of some pixels; 0 if there is none."""
-    cells, counts = np.unique(plane[under & (plane > 0)], return_counts=True)
-    return int(cells[np.argmax(counts)]) if len(cells) else 0
+def _find_cell_under(plane: LabelImage, stroke: Mask) -> int:
+    """Return the label with most pixels under a stroke; 0 if there is none."""
+    labels, counts = np.unique(plane[stroke & (plane > 0)], return_counts=True)
+    return int(labels[np.argmax(counts)]) if len(labels) else 0
 
 
-def _sides(face: Mask, stroke: Mask) -> NDArray[np.int8] | None:
-    """(y, x) 1 and 2 on the two largest parts of a cell on either side of a stroke; None if it leaves one part.
+def _split_face(face: Mask, stroke: Mask) -> NDArray[np.int8] | None:
+    """Return (y, x) 1 and 2 on the two largest parts beside a stroke.
 
-    Parts are connected by sides of pixels, and the stroke by corners too, so that it has no holes.
+    None if the stroke leaves one part. Parts are connected by the sides of pixels, and
+    the stroke by corners too, so that it has no holes.
     """
     parts, _ = ndi.label(face & ~stroke)
     beside = np.unique(parts[ndi.binary_dilation(stroke & face, np.ones((3, 3)))])
@@ -250,59 +282,61 @@ def _sides(face: Mask, stroke: Mask) -> NDArray[np.int8] | None:
         return None
     sizes = np.bincount(parts.reshape(-1))[beside]
     first, second = beside[np.argsort(-sizes, kind="stable")[:2]]
-    return np.where(parts == first, 1, np.where(parts == second, 2, 0)).astype(np.int8)
+    sides = np.zeros(parts.shape, dtype=np.int8)
+    sides[parts == first] = 1
+    sides[parts == second] = 2
+    return sides
 
 
-def _prolonged(stroke: Points, by: float) -> Points:
-    """A stroke that goes straight on at both of its ends, in the direction from its other end."""
-    first, last = np.asarray(stroke[0], float), np.asarray(stroke[-1], float)
-    way = last - first
-    length = float(np.hypot(*way))
-    if not length:
+def _extend_stroke(stroke: Points, length: float) -> Points:
+    """Extend a stroke at both ends, in the direction from its other end."""
+    first = np.asarray(stroke[0], float)
+    last = np.asarray(stroke[-1], float)
+    extent = float(np.hypot(*(last - first)))
+    if not extent:
         return stroke
-    step = way / length * by
+    step = (last - first) / extent * length
     return [(first - step).tolist(), *stroke, (last + step).tolist()]
 
 
-def _brightest(image: NDArray[np.generic] | None, inside: Mask, depth: int) -> int:
-    """The slice that is brightest within an outline; the middle one without an image."""
-    return (
-        depth // 2
-        if image is None
-        else int(np.argmax([plane[inside].astype(float).mean() for plane in image]))
-    )
+def _find_brightest(image: Image | None, inside: Mask, depth: int) -> int:
+    """Return the brightest slice within an outline; the middle without an image."""
+    if image is None:
+        return depth // 2
+    return int(np.argmax([plane[inside].astype(float).mean() for plane in image]))
 
 
-def _inflated(inside: Mask, depth: int, z: int, spacing: Sequence[float]) -> Mask:
-    """(z, y, x) a body whose section in slice z is given: round, and as deep as it is wide.
+def _inflate(inside: Mask, depth: int, z: int, spacing: Sequence[float]) -> Mask:
+    """Return (z, y, x) a round body with a given section, as deep as it is wide.
 
-    At distance d from the outline its half height is √(R² − (R − d)²), where R is the largest d.
+    At distance d from the outline its half height is √(R² − (R − d)²), where R is the
+    largest d.
     """
-    away = ndi.distance_transform_edt(np.pad(inside, 1), sampling=spacing[1:])[
-        1:-1, 1:-1
-    ]
-    radius = float(away.max())
-    half = np.sqrt(np.maximum(radius**2 - (radius - away) ** 2, 0.0))
+    padded = np.pad(inside, 1)
+    distance = ndi.distance_transform_edt(padded, sampling=spacing[1:])[1:-1, 1:-1]
+    radius = float(distance.max())
+    half = np.sqrt(np.maximum(radius**2 - (radius - distance) ** 2, 0.0))
     height = np.abs(np.arange(depth) - z)[:, None, None] * spacing[0]
-    body: Mask = inside & ((height <= half) | (height == 0))
-    return body
+    return np.asarray(inside & ((height <= half) | (height == 0)))
 
 
-def _box(at: Sequence[int], reach: Array, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """The part of an image within a reach of a pixel."""
+def _make_box(
+    center: Sequence[int], reach: Array, shape: tuple[int, ...]
+) -> tuple[slice, ...]:
+    """Return the part of an image within a reach of a pixel."""
+    size = np.ceil(reach).astype(int)
+    begins = np.maximum(0, np.asarray(center) - size)
+    ends = np.minimum(shape, np.asarray(center) + size + 1)
     return tuple(
-        slice(
-            max(0, int(middle - np.ceil(far))), min(n, int(middle + np.ceil(far)) + 1)
-        )
-        for middle, far, n in zip(at, reach, shape, strict=True)
+        slice(begin, end)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     )
 
 
-def _distance(shape: tuple[int, ...], at: Sequence[int], spacing: Array) -> Array:
-    """The distance of each pixel from one of them."""
-    axes = np.ogrid[tuple(slice(0, n) for n in shape)]
-    squares = sum(
-        ((axis - middle) * size) ** 2
-        for axis, middle, size in zip(axes, at, spacing, strict=True)
-    )
-    return np.asarray(np.sqrt(squares))
+def _distance_from(
+    center: Sequence[int], shape: tuple[int, ...], spacing: Array
+) -> Array:
+    """Return the distance of each pixel from one of them."""
+    offsets = np.indices(shape) - np.reshape(center, (-1, *[1] * len(shape)))
+    scaled = offsets * np.reshape(spacing, (-1, *[1] * len(shape)))
+    return np.asarray(np.sqrt((scaled**2).sum(axis=0)))

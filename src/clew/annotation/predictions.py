@@ -1,180 +1,280 @@
-"""One frame pair solved at once, here in the server, so that an answer shows without waiting for the worker."""
+"""What the present weights predict of each frame pair of a movie."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
 from clew.annotation.answers import Answer
-from clew.annotation.frame_pair_cache import KeptPairs
+from clew.annotation.frame_pair_cache import FramePairCache
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.solve import SolvedPair, solve
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction(SolvedPair):
+    """The predicted events of a frame pair, with what a correction would teach."""
+
+    step_length: Array | None = None
+    """(n,) how far the weights would move if an event were wrong, in units of a
+    typical step; NaN where it was not measured. See `feature_steps`."""
+
+    @classmethod
+    def from_solution(
+        cls, solution: SolvedPair, step_length: Array | None = None
+    ) -> Self:
+        """Attach step lengths to a solved frame pair, and drop its candidates."""
+        content = {
+            field.name: getattr(solution, field.name) for field in fields(SolvedPair)
+        }
+        content["assignment"] = None
+        return cls(**content, step_length=step_length)
+
+    def known_step_length(self, events: EventTable) -> Array:
+        """Return (n,) the step lengths of some events, NaN where not measured."""
+        length = np.full(len(events), np.nan)
+        if self.step_length is not None:
+            _, new, old = np.intersect1d(
+                events.row_keys(), self.events.row_keys(), return_indices=True
+            )
+            length[new] = self.step_length[old]
+        return length
+
+
 @dataclass(frozen=True)
 class Weights:
-    """What was learned last."""
+    """Learned weights; `version` grows with each change."""
 
     version: int
     values: Array
 
 
-def with_answer(here: Annotations, answer: Answer) -> Annotations:
-    """The annotations of a frame pair as they are after an answer that replaces what it contradicts."""
-    new, events = EventTable.of([answer.fact]), here.events
-    clashes = events.row_keys() == new.row_keys()
+def add_answer(annotations: Annotations, answer: Answer) -> Annotations:
+    """Return the annotations of a frame pair after an answer.
+
+    The answer replaces what contradicts it.
+    """
+    added = EventTable.of([answer.fact])
+    events = annotations.events
+    clashes = events.row_keys() == added.row_keys()
     if answer.happened:
-        shared = np.isin(events.sources, answer.sources) | np.isin(
-            events.targets, answer.targets
-        )
-        clashes |= here.happened & shared.any(axis=1)
-    kept = here[~clashes]
+        same_source = np.isin(events.sources, answer.sources)
+        same_target = np.isin(events.targets, answer.targets)
+        shares_cell = (same_source | same_target).any(axis=1)
+        clashes |= annotations.happened & shares_cell
+    kept = annotations[~clashes]
     return Annotations.of(
-        EventTable.join([kept.events, new]), [*kept.happened.tolist(), answer.happened]
+        EventTable.join([kept.events, added]),
+        [*kept.happened.tolist(), answer.happened],
     )
 
 
-def pairwise(answer: Answer) -> list[Answer]:
-    """An answer as frame pairs see it: of a gap, that the cell disappears before it and appears after it."""
+def split_into_pairs(answer: Answer) -> list[Answer]:
+    """Return an answer as answers about single frame pairs.
+
+    Across a gap, a cell disappears before it and appears after it.
+    """
     if answer.event is not Event.GAP or not answer.happened:
         return [answer]
-    before = Answer.of(answer.frame, Event.DISAPPEAR, answer.sources, ())
-    return [before, Answer.of(answer.frame + 1, Event.APPEAR, (), answer.targets)]
+    frame = answer.frame
+    return [
+        Answer.of(frame, Event.DISAPPEAR, answer.sources, ()),
+        Answer.of(frame + 1, Event.APPEAR, (), answer.targets),
+    ]
 
 
-class Predictor:
-    """The present weights and what they predict of each frame pair; several threads may ask at once."""
+class Predictions:
+    """The present weights and the predicted events of every frame pair.
 
-    def __init__(self, pairs: Pairs, weights: Weights, kept_candidates: int) -> None:
-        self.n_pairs, self._kept_candidates = len(pairs), kept_candidates
-        self.begin(pairs, weights)
+    Several threads may read and solve at once.
 
-    def begin(self, pairs: Pairs, weights: Weights) -> None:
-        """Go on with weights of another beginning, which may be of other features."""
-        self.solved: dict[int, SolvedPair] = {}
-        """The latest prediction of each frame pair that there is one of, by its first frame."""
-        self.groups, self.events = pairs.groups, pairs.events
-        self._first, self._usual = weights.version, 0.0
-        # one value, since other threads may be solving: features and weights belong together
-        self._now = weights, KeptPairs(pairs, self._kept_candidates)
+    Parameters
+    ----------
+    pairs : Pairs
+        Builds the frame pairs of the movie.
+    weights : ndarray of shape (n_features,)
+        Initial weights.
+    cached_candidates : int
+        Number of candidates to keep in memory, see `FramePairCache`.
+    """
+
+    def __init__(self, pairs: Pairs, weights: Array, cached_candidates: int) -> None:
+        self.n_pairs = len(pairs)
+        self._cached_candidates = cached_candidates
+        self._reset(pairs, Weights(0, weights))
+
+    def restart(self, pairs: Pairs, weights: Array) -> None:
+        """Continue with other initial weights, possibly of other features."""
+        self._reset(pairs, Weights(self.weights.version + 1, weights))
+
+    def _reset(self, pairs: Pairs, weights: Weights) -> None:
+        self.by_frame: dict[int, Prediction] = {}
+        """The latest predictions, by the first frame of the pair."""
+        self.groups = pairs.groups
+        self.events = pairs.events
+        self._initial_version = weights.version
+        self._initial_margin = 0.0
+        # One tuple, replaced as a whole: other threads may be solving, and weights
+        # and features belong together.
+        self._model = weights, FramePairCache(pairs, self._cached_candidates)
 
     @property
     def weights(self) -> Weights:
-        """What was learned last."""
-        return self._now[0]
+        """The present weights."""
+        return self._model[0]
 
-    @weights.setter
-    def weights(self, weights: Weights) -> None:
-        if self.weights.version == self._first:
-            self._usual = self._usual_margin()
-        self._now = weights, self.kept
-        # until they are renewed, predictions of earlier weights stand beside others: one scale for all of them
-        unit = float(np.linalg.norm(weights.values))
-        self.solved = {frame: one.in_unit(unit) for frame, one in self.solved.items()}
+    @property
+    def cache(self) -> FramePairCache:
+        """The frame pairs with the present masks."""
+        return self._model[1]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every frame pair has a prediction."""
+        return len(self.by_frame) == self.n_pairs
+
+    def set_weights(self, values: Array) -> None:
+        """Use new weights from now on; the predictions are renewed one by one."""
+        if np.array_equal(values, self.weights.values):
+            return
+        if self.weights.version == self._initial_version:
+            self._initial_margin = self._typical_margin()
+        version = self.weights.version + 1
+        self._model = Weights(version, values), self.cache
+        # Until they are renewed, old predictions stand beside new ones: they need
+        # the same scale of scores.
+        norm = float(np.linalg.norm(values))
+        self.by_frame = {
+            frame: prediction.in_unit(norm)
+            for frame, prediction in self.by_frame.items()
+        }
 
     @property
     def margin_scale(self) -> float:
-        """What makes the usual margin of this movie the one by the weights that it began with.
+        """The factor by which margins compare with those of the initial weights.
 
-        Probabilities are calibrated for margins in norms of the generic weights. What is learned adds to the norm of
-        weights where it adds little to margins, and the other way round, so that all events of a movie would become
-        more doubtful, or less, by learning about a few.
+        Probabilities are calibrated for margins in norms of the generic weights.
+        Learning may change the norm more than the margins, or less; without this
+        factor a few answers would make all events more or less certain.
         """
-        return self._usual / (self._usual_margin() or 1.0) if self._usual else 1.0
+        if not self._initial_margin:
+            return 1.0
+        return self._initial_margin / (self._typical_margin() or 1.0)
 
-    def _usual_margin(self) -> float:
-        """The median margin of the events that nobody answered, in norms of the weights; 0 before any is predicted."""
-        solved = list(self.solved.values())  # at once, for other threads add to it
-        margins = np.concatenate(
-            [np.zeros(0), *(one.confidence / (one.unit or 1.0) for one in solved)]
-        )
-        margins = margins[np.isfinite(margins)]
-        return float(np.median(margins)) if len(margins) else 0.0
-
-    @property
-    def kept(self) -> KeptPairs:
-        """The frame pairs of the movie as it is now."""
-        return self._now[1]
+    def _typical_margin(self) -> float:
+        """Return the median margin of open events, in norms of the weights."""
+        predictions = list(self.by_frame.values())
+        margins = [one.confidence / (one.unit or 1.0) for one in predictions]
+        joined = np.concatenate([np.zeros(0), *margins])
+        finite = joined[np.isfinite(joined)]
+        return float(np.median(finite)) if len(finite) else 0.0
 
     def use_events(self, events: frozenset[Event]) -> None:
-        """Let other kinds of events happen from now on; all predictions are to be made anew."""
-        self.events, self.solved = events, {}
-        weights, kept = self._now
-        self._now = weights, KeptPairs(replace(kept.pairs, events=events), kept.limit)
+        """Allow these kinds of events; all predictions are dropped."""
+        weights, cache = self._model
+        self.events = events
+        self.by_frame = {}
+        pairs = replace(cache.pairs, events=events)
+        self._model = weights, FramePairCache(pairs, cache.limit)
 
-    def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
-        """The frame pairs as they are when the cells of some are others; see `use_pairs`."""
-        return self.kept.edited(source, frames)
-
-    def use_pairs(self, kept: KeptPairs, frames: Collection[int]) -> None:
-        """Go on with pairs of which some are others; what was predicted of these is dropped."""
-        self._now = self.weights, kept
-        self.solved = {
-            frame: solved
-            for frame, solved in self.solved.items()
+    def use_cache(self, cache: FramePairCache, frames: Collection[int]) -> None:
+        """Continue with edited masks; drop the predictions of the changed pairs."""
+        self._model = self.weights, cache
+        self.by_frame = {
+            frame: prediction
+            for frame, prediction in self.by_frame.items()
             if frame not in frames
         }
 
     def solve(
-        self, frame: int, here: Annotations, kept: KeptPairs | None = None
-    ) -> SolvedPair:
-        """The best events of a frame pair that agree with its annotations `here`; see `model.solve`.
+        self,
+        frame: int,
+        annotations: Annotations,
+        cache: FramePairCache | None = None,
+    ) -> Prediction:
+        """Return the best events of a frame pair that agree with its annotations.
 
-        Confidences of events that were predicted before are renewed by the worker soon. `kept` are other pairs than
-        the present ones.
+        Events that were predicted before keep their confidence, which is renewed by
+        the learner later.
+
+        Parameters
+        ----------
+        frame : int
+            First frame of the pair.
+        annotations : Annotations
+            The annotations of this pair.
+        cache : FramePairCache, optional
+            Frame pairs of other masks than the present ones.
+
+        Raises
+        ------
+        InfeasibleAnnotation
+            If no assignment agrees with the annotations.
         """
-        weights, present = self._now
+        weights, present = self._model
+        previous = self.by_frame.get(frame)
         try:
-            pair = (kept or present).told(frame, here)
-            before = self.solved.get(frame) if kept is None else None
-            solved = solve(pair, weights.values, here, before, weights.version)
+            pairs = present if cache is None else cache
+            pair = pairs.get_pair_with_known_moves(frame, annotations)
+            before = previous if cache is None else None
+            solution = solve(pair, weights.values, annotations, before, weights.version)
         except InfeasibleAnnotation as error:
             raise InfeasibleAnnotation(
-                f"from frame {frame} to {frame + 1}, no assignment would be left in which every cell has one fate and "
-                "one history; take back something that was denied there",
+                f"frames {frame} to {frame + 1}: the answers leave no assignment in "
+                "which every cell has one fate and one history; undo a denied event",
                 frame,
             ) from error
-        return solved.without_candidates()
+        length = None
+        if previous is not None:
+            length = previous.known_step_length(solution.events)
+        return Prediction.from_solution(solution, length)
 
-    def current(self, frame: int, here: Annotations) -> SolvedPair:
-        """The latest prediction, if it agrees with the annotations and follows from the present weights, else one."""
-        known = self.solved.get(frame)
+    def current(self, frame: int, annotations: Annotations) -> Prediction:
+        """Return the prediction by the present weights; solve it if necessary."""
+        known = self.by_frame.get(frame)
         if (
             known is None
-            or known.key != here.content_key()
+            or known.key != annotations.content_key()
             or known.version < self.weights.version
         ):
-            return self.solve(frame, here)
+            return self.solve(frame, annotations)
         return known
 
-    def take(
-        self, pairs: Iterable[SolvedPair], annotations: Annotations
-    ) -> list[SolvedPair]:
-        """Keep predictions that agree with the annotations, and tell which: others were answered about meanwhile."""
+    def update(
+        self, predictions: Iterable[Prediction], annotations: Annotations
+    ) -> list[Prediction]:
+        """Take over predictions that agree with the annotations; return those."""
         agreeing = [
             one
-            for one in pairs
+            for one in predictions
             if one.key == annotations.select_frame(one.frame).content_key()
         ]
-        self.solved |= {one.frame: one for one in agreeing}
+        self.by_frame |= {one.frame: one for one in agreeing}
         return agreeing
 
-    def all_current(self, annotations: Annotations) -> list[SolvedPair]:
-        """Predictions of the whole movie by the present weights; what is missing or old is solved here."""
-        return [
-            self.current(frame, annotations.select_frame(frame))
-            for frame in range(self.n_pairs)
-        ]
+    def solve_missing(self, annotations: Annotations) -> list[Prediction]:
+        """Return predictions of the whole movie that agree with the annotations.
 
-    def counts(self) -> dict[str, int]:
-        """How many events of each kind are predicted."""
+        Predictions of earlier weights are kept, so that this takes little time.
+        """
+        predictions = []
+        for frame in range(self.n_pairs):
+            known = self.by_frame.get(frame)
+            pair_annotations = annotations.select_frame(frame)
+            if known is None or known.key != pair_annotations.content_key():
+                known = self.solve(frame, pair_annotations)
+            predictions.append(known)
+        return predictions
+
+    def count_events(self) -> dict[str, int]:
+        """Return how many events of each kind are predicted."""
         counts = np.zeros(len(Event), dtype=int)
-        for one in self.solved.values():
-            counts += np.bincount(one.events.event, minlength=len(Event))
+        for prediction in self.by_frame.values():
+            counts += np.bincount(prediction.events.event, minlength=len(Event))
         return {str(event): int(counts[event]) for event in Event}

@@ -1,4 +1,4 @@
-"""A part of many annotations: a stratified draw, so that rare events are in it as often as in the whole."""
+"""Stratified samples of annotations: rare events are as frequent as in the whole."""
 
 from __future__ import annotations
 
@@ -20,70 +20,77 @@ def sample(
     number: int | None = None,
     frames: Iterable[int] | None = None,
 ) -> Annotations:
-    """A stratified part of annotations: of each kind of event the same fraction, at least one, spread over the frames.
+    """Return a stratified part of annotations, in the order of the whole.
 
-    Give the `fraction` of all, or the `number` of them. `frames` keeps the draw to events that lead on from these
-    frames; a fraction is then one of these. What was annotated as not happened are kinds of their own. The part is in
-    the order of the whole.
+    The same fraction of each kind of event is drawn, at least one, spread over the
+    frames. Events that did not happen are kinds of their own.
+
+    Parameters
+    ----------
+    annotations : Annotations
+    fraction : float, optional
+        Of the annotations; give this or `number`.
+    rng : Generator or int, optional
+    number : int, optional
+        Of annotations to draw.
+    frames : iterable of int, optional
+        Draw only events that start in these frames; `fraction` is of those.
     """
     if (fraction is None) == (number is None):
-        raise InputError("say how much to draw: either a fraction or a number")
+        raise InputError("expected either a fraction or a number of annotations")
     allowed = np.arange(len(annotations))
     if frames is not None:
-        allowed = np.flatnonzero(
-            np.isin(annotations.events.frame, np.fromiter(frames, dtype=np.int64))
-        )
+        chosen_frames = np.fromiter(frames, dtype=np.int64)
+        allowed = np.flatnonzero(np.isin(annotations.events.frame, chosen_frames))
     if fraction is not None and not 0 < fraction <= 1:
-        raise InputError(
-            f"the fraction to draw is {fraction}; it must be over 0 and at most 1"
-        )
+        raise InputError(f"fraction is {fraction}; expected over 0 and at most 1")
     if number is not None and not 0 < number <= len(allowed):
-        raise InputError(
-            f"{number} annotations cannot be drawn from {len(allowed)}; the number must be from 1 to that"
-        )
+        raise InputError(f"number is {number}; expected 1 to {len(allowed)}")
     if not len(allowed):
         return annotations[allowed]
-    kind = (
-        2 * annotations.events.event[allowed].astype(np.int64)
-        + ~annotations.happened[allowed]
-    )
-    kinds, sizes = np.unique(kind, return_counts=True)
-    quota = _quotas(
-        sizes, fraction * len(allowed) if fraction is not None else float(number or 0)
-    )
+
+    event = annotations.events.event[allowed].astype(np.int64)
+    stratum = 2 * event + ~annotations.happened[allowed]
+    strata, sizes = np.unique(stratum, return_counts=True)
+    total = float(number or 0) if fraction is None else fraction * len(allowed)
+    quotas = _divide_into_quotas(sizes, total)
     generator = np.random.default_rng(rng)
-    chosen = [
-        allowed[kind == which][
-            _spread(annotations.events.frame[allowed[kind == which]], n, generator)
-        ]
-        for which, n in zip(kinds.tolist(), quota.tolist(), strict=True)
-    ]
-    return annotations[np.sort(np.concatenate(chosen))]
+    parts = []
+    for which, quota in zip(strata.tolist(), quotas.tolist(), strict=True):
+        rows = allowed[stratum == which]
+        parts.append(
+            rows[_draw_evenly(annotations.events.frame[rows], quota, generator)]
+        )
+    return annotations[np.sort(np.concatenate(parts))]
 
 
-def _quotas(sizes: NDArray[np.intp], wanted: float) -> NDArray[np.int64]:
-    """(k,) how many to draw of each stratum: in proportion to its size, at least one, and `wanted` together.
+def _divide_into_quotas(sizes: NDArray[np.intp], total: float) -> NDArray[np.int64]:
+    """Return (k,) how many to draw of each stratum, in proportion to its size.
 
-    Where the sum is under the number of strata, each has one all the same.
+    Each stratum has at least one, even if the sum is then more than `total`.
     """
-    exact = sizes * (wanted / sizes.sum())
-    quota: NDArray[np.int64] = np.clip(np.floor(exact + 1e-9), 1, sizes).astype(
+    exact = sizes * (total / sizes.sum())
+    quotas: NDArray[np.int64] = np.clip(np.floor(exact + 1e-9), 1, sizes).astype(
         np.int64
     )
-    total = max(round(wanted), len(sizes))
-    for _ in range(abs(total - int(quota.sum()))):
-        if quota.sum() < total:
-            quota[np.argmax(np.where(quota < sizes, exact - quota, -np.inf))] += 1
+    wanted = max(round(total), len(sizes))
+    for _ in range(abs(wanted - int(quotas.sum()))):
+        if quotas.sum() < wanted:
+            lacking = np.where(quotas < sizes, exact - quotas, -np.inf)
+            quotas[np.argmax(lacking)] += 1
         else:
-            quota[np.argmin(np.where(quota > 1, exact - quota, np.inf))] -= 1
-    return quota
+            spare = np.where(quotas > 1, exact - quotas, np.inf)
+            quotas[np.argmin(spare)] -= 1
+    return quotas
 
 
-def _spread(frame: NDArray[np.int64], n: int, rng: np.random.Generator) -> Indices:
-    """(n,) some of the events of one stratum, evenly spread over time; each has the same chance."""
-    order = np.lexsort(
-        (rng.random(len(frame)), frame)
-    )  # within a frame in random order
-    # a systematic draw: one from each of n stretches of the same length
-    at = np.floor((np.arange(n) + rng.random()) * (len(frame) / n)).astype(np.intp)
-    return np.asarray(order[np.minimum(at, len(frame) - 1)], dtype=np.intp)
+def _draw_evenly(frame: NDArray[np.int64], n: int, rng: np.random.Generator) -> Indices:
+    """Return (n,) rows of one stratum, evenly spread over time.
+
+    A systematic sample: one row of each of n stretches of equal length; within a frame
+    the order is random, so that every row has the same chance.
+    """
+    order = np.lexsort((rng.random(len(frame)), frame))
+    stretch = len(frame) / n
+    places = np.floor((np.arange(n) + rng.random()) * stretch).astype(np.intp)
+    return np.asarray(order[np.minimum(places, len(frame) - 1)], dtype=np.intp)

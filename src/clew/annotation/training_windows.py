@@ -1,16 +1,19 @@
-"""Training examples for incremental fits: local windows around annotated events, with pseudo-labels.
+"""Training examples for incremental fits: windows around annotated events.
 
-This is all in which the page differs from the recipe of `tracking/training/examples.py`.
+This is the only difference to the examples of `tracking/training/examples.py`.
 
-**Windows.** A person annotates a few cells of a frame, perhaps of thousands. How the others move says little about
-those few, but makes every fit dearer. So an example is about a window: the cells nearest to what is annotated, while
-the initial weights' prediction stands for all others. The window is closed under it (no predicted event leads
-out of it), and events that would lead out of it are no candidates, so that the example is the pair's own problem with
-the rest of the choice held fixed; what the rest scores is the same in every output and cancels in each loss.
+**Windows.** A person annotates a few cells of a frame, perhaps of thousands. How the
+others move says little about those few, but makes every fit slower. So an example has
+a window: the cells nearest to what is annotated, while the prediction of the initial
+weights stands for all others. The window is closed under that prediction (no predicted
+event leads out of it), and events that would lead out of it are no candidates. The
+example is then the problem of the pair with the rest of the choice fixed; the score of
+the rest is the same in every output and cancels in each loss.
 
-**Pseudo-labels** (`tracking/training/pseudo_labels.py`) are those of windows, and of some frame pairs where nothing is
-annotated. People are asked about odd events: without pseudo-labels, one answer about HeLa nuclei led to weights that
-miss a fifth of all events.
+**Pseudo-labels** (`tracking/training/pseudo_labels.py`) are added in windows, and in
+some frame pairs without annotations. People are asked about odd events: without
+pseudo-labels, one answer about HeLa nuclei led to weights that miss a fifth of all
+events.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.annotation.settings import DEFAULT, Adaptation
+from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.learning.task import Array, Indices, Mask
 from clew.models.binary_program import Program
 from clew.tracking.assignment.assignment import (
-    Assignment,
     assign,
     make_program,
 )
@@ -47,203 +49,240 @@ class TrainingWindow:
     """A part of a frame pair, as if there were no other cells."""
 
     key: Hashable
-    """The same exactly for the same cells of the same candidates."""
+    """The same for the same cells of the same candidates."""
     rows: Indices
-    """(m,) the pair's candidates that are about the window's cells alone, ascending."""
+    """(m,) the pair's candidates that involve only cells of the window, ascending."""
     candidates: Candidates
 
     @classmethod
-    def of(cls, pair: FramePair, inside: Mask) -> TrainingWindow:
-        """Of the cells that are marked in the order of the programme's rows: (n_sources + n_targets,)."""
-        whole, n = pair.candidates, pair.candidates.n_sources
-        rows = np.flatnonzero(
-            np.append(inside, True)[whole.detections_of()].all(axis=1)
-        )  # the last is for no cell
-        new_a, new_b = (
-            np.append(np.cumsum(side) - 1, -1) for side in (inside[:n], inside[n:])
-        )
-        part = Candidates(
-            whole.event[rows],
-            new_a[whole.sources[rows]],
-            new_b[whole.targets[rows]],
-            int(inside[:n].sum()),
-            int(inside[n:].sum()),
-        )
-        return cls(window_key(pair, inside), rows, part)
+    def of(cls, pair: FramePair, is_inside: Mask) -> TrainingWindow:
+        """Return the window of some cells.
 
-    def annotated(self, of_pair: dict[int, int]) -> dict[int, int]:
-        """Annotations of the pair's candidates as those of the window's; what is outside is left out."""
-        if not of_pair:
-            return {}
-        asked = np.fromiter(of_pair, dtype=np.intp)
-        at = np.minimum(np.searchsorted(self.rows, asked), len(self.rows) - 1)
+        Parameters
+        ----------
+        pair : FramePair
+        is_inside : ndarray of shape (n_sources + n_targets,)
+            Which cells it has, in the order of the programme's rows.
+        """
+        whole = pair.candidates
+        n_sources = whole.n_sources
+        is_allowed = np.append(is_inside, True)  # the last entry is for no cell
+        rows = np.flatnonzero(is_allowed[whole.detections_of()].all(axis=1))
+        new_source = _renumber(is_inside[:n_sources])
+        new_target = _renumber(is_inside[n_sources:])
+        candidates = Candidates(
+            whole.event[rows],
+            new_source[whole.sources[rows]],
+            new_target[whole.targets[rows]],
+            int(is_inside[:n_sources].sum()),
+            int(is_inside[n_sources:].sum()),
+        )
+        return cls(_window_key(pair, is_inside), rows, candidates)
+
+    def select_labels(self, pair_labels: dict[int, int]) -> dict[int, int]:
+        """Return labels of the pair's candidates as labels of the window's."""
+        row_of = {int(row): n for n, row in enumerate(self.rows)} if pair_labels else {}
         return {
-            int(at[k]): of_pair[int(row)]
-            for k, row in enumerate(asked)
-            if self.rows[at[k]] == row
+            row_of[row]: value for row, value in pair_labels.items() if row in row_of
         }
 
 
-def window_key(pair: FramePair, inside: Mask) -> Hashable:
-    """Which cells of which candidates."""
-    return pair.extra, np.packbits(inside).tobytes()
+def _renumber(is_inside: Mask) -> Indices:
+    """Return the new number of each cell of a frame; −1 for no cell at the end."""
+    return np.append(np.cumsum(is_inside) - 1, -1)
+
+
+def _window_key(pair: FramePair, is_inside: Mask) -> Hashable:
+    """Return which cells of which candidates a window has."""
+    return pair.extra, np.packbits(is_inside).tobytes()
 
 
 @dataclass(frozen=True, eq=False)
 class WindowExample(TrainingExample):
-    """A training example about a part of its frame pair; `annotated` is of its candidates, pseudo-labels with them."""
+    """A training example of a window; `annotated` includes the pseudo-labels."""
 
     window: TrainingWindow
 
 
 class TrainingWindows:
-    """The training examples of one movie, by what the initial weights predict."""
+    """The training examples of one movie.
+
+    Parameters
+    ----------
+    initial : ndarray of shape (n_features,)
+        The initial weights, whose predictions stand for the rest of a frame pair.
+    n_pairs : int
+        Of the movie.
+    get_pair : callable
+        Returns the frame pair with a first frame.
+    prior : ndarray, optional
+        The direction of the initial weights, see `prior.py`.
+    settings : LearnerSettings
+    calibration : Calibration
+        Of the initial weights.
+    """
 
     def __init__(
         self,
         initial: Array,
         n_pairs: int,
-        pair: Callable[[int], FramePair],
+        get_pair: Callable[[int], FramePair],
         prior: Array | None = None,
-        settings: Adaptation = DEFAULT,
+        settings: LearnerSettings = DEFAULT,
         calibration: Calibration = GENERIC_CALIBRATION,
     ) -> None:
-        """`calibration` is of the `initial` weights."""
-        self.initial, self.prior, self.settings, self._pair = (
-            initial,
-            prior,
-            settings,
-            pair,
-        )
-        self._calibration, self._unit = calibration, float(np.linalg.norm(initial))
-        spread = np.linspace(0, n_pairs - 1, settings.pseudo_pairs).round().astype(int)
-        self.pseudo_frames: list[int] = (
-            sorted(set(spread.tolist())) if initial.any() and n_pairs else []
-        )
-        """Frames with an example in any case: none if the initial weights are zero and predict nothing."""
+        self.initial = initial
+        self.prior = prior
+        self.settings = settings
+        self.pseudo_frames: list[int] = []
+        """Frames with an example in any case; none for weights that are zero."""
+        if initial.any() and n_pairs:
+            spread = np.linspace(0, n_pairs - 1, settings.pseudo_pairs)
+            self.pseudo_frames = sorted(set(spread.round().astype(int).tolist()))
+        self._get_pair = get_pair
+        self._calibration = calibration
+        self._weight_norm = float(np.linalg.norm(initial))
         self._predictions: Cache[Indices] = Cache()
         self._windows: Cache[TrainingWindow] = Cache()
         self._assignments: Cache[tuple[Indices, Array]] = Cache()
         self._programs: Cache[Program] = Cache()
-        self._of_movie: Calibration | None = None
+        self._movie_calibration: Calibration | None = None
 
     def frames(self, annotations: Annotations) -> list[int]:
-        """Frames with an example when these are the annotations, ascending."""
+        """Return the frames that have an example, ascending."""
         return sorted({*annotations.annotated_frames(), *self.pseudo_frames})
 
     def forget(self, frames: Collection[int]) -> None:
-        """Make the examples of some frame pairs anew: their cells are others now."""
-        self._predictions = self._predictions.without(lambda frame: frame in frames)
-        self._windows = self._windows.without(lambda frame: frame in frames)
-        self._assignments = self._assignments.without(lambda frame: frame in frames)
-        self._programs = self._programs.without(lambda frame: frame in frames)
+        """Make the examples of some frame pairs again: their cells changed."""
 
-    def example(
-        self, frame: int, around: Annotations, told: Annotations
+        def is_changed(frame: int) -> bool:
+            return frame in frames
+
+        self._predictions = self._predictions.without(is_changed)
+        self._windows = self._windows.without(is_changed)
+        self._assignments = self._assignments.without(is_changed)
+        self._programs = self._programs.without(is_changed)
+
+    def make_example(
+        self, frame: int, window_annotations: Annotations, annotations: Annotations
     ) -> WindowExample:
-        """Of one frame pair: the window is around both annotations, but the learner is told the second alone."""
-        pair = self._pair(frame)
-        annotated = pair.annotated(told)
-        window = self._window(frame, pair, pair.annotated(around) | annotated)
+        """Return the training example of one frame pair.
+
+        Parameters
+        ----------
+        frame : int
+        window_annotations : Annotations
+            The window is around these too.
+        annotations : Annotations
+            What is learned from.
+        """
+        pair = self._get_pair(frame)
+        annotated = pair.annotated(annotations)
+        around = pair.annotated(window_annotations) | annotated
+        window = self._find_window(frame, pair, around)
         program = self._programs.get(
-            frame, lambda: self._program(pair, window), window.key
+            frame, lambda: self._make_program(pair, window), window.key
         )
-        labels = with_pseudo_labels(
-            program, self._sure(frame, pair, window), window.annotated(annotated)
-        )
+        certain = self._find_certain(frame, pair, window)
+        labels = with_pseudo_labels(program, certain, window.select_labels(annotated))
         return WindowExample(pair, program, labels, window)
 
-    def calibration(self) -> Calibration:
-        """The calibration for this movie, from what the initial weights predict in the pseudo-labelled frame pairs."""
-        if self._of_movie is None:
-            parts = []
+    def calibrate(self) -> Calibration:
+        """Return the calibration for this movie, from its pseudo-labeled pairs."""
+        if self._movie_calibration is None:
+            margins = []
             for frame in self.pseudo_frames:
-                pair = self._pair(frame)
-                window = self._window(frame, pair, {})
-                chosen, confidence = self._predicted(frame, pair, window)
-                parts.append(
-                    MovieMargins.of(
-                        window.candidates.event[chosen], confidence, self._unit
-                    )
-                )
-            self._of_movie = self._calibration.of_movie(MovieMargins.sum(parts))
-        return self._of_movie
+                pair = self._get_pair(frame)
+                window = self._find_window(frame, pair, {})
+                chosen, confidence = self._assign(frame, pair, window)
+                kinds = window.candidates.event[chosen]
+                margins.append(MovieMargins.of(kinds, confidence, self._weight_norm))
+            total = MovieMargins.sum(margins)
+            self._movie_calibration = self._calibration.of_movie(total)
+        return self._movie_calibration
 
-    def _program(self, pair: FramePair, window: TrainingWindow) -> Program:
-        return make_program(
-            window.candidates, with_prior(pair.features()[window.rows], self.prior)
-        )
+    def _make_program(self, pair: FramePair, window: TrainingWindow) -> Program:
+        features = with_prior(pair.features()[window.rows], self.prior)
+        return make_program(window.candidates, features)
 
-    def _window(
+    def _find_window(
         self, frame: int, pair: FramePair, annotated: dict[int, int]
     ) -> TrainingWindow:
-        """The cells around what is annotated, and in some frames around a cell drawn at random."""
-        cells, settings = pair.candidates.detections_of(), self.settings
-        inside = np.zeros(
-            pair.candidates.n_detections + 1, dtype=bool
-        )  # the last is for no cell
-        if self.initial.any():
-            for row in annotated:
-                inside[cells[row]] = True
-                inside[_nearest(pair, cells[row], settings.window)] = True
-            if frame in self.pseudo_frames and len(inside) > 1:
-                inside[
-                    _nearest(pair, _random_cell(pair, frame), settings.pseudo_window)
-                ] = True
-            # closed under the initial prediction, so that what is outside can be held fixed
-            predicted = cells[self._prediction(frame, pair)]
-            inside[-1] = False
-            inside[predicted[inside[predicted].any(axis=1)]] = True
-        else:  # there is no prediction to hold the rest fixed with
-            inside[:] = True
-        key = window_key(pair, inside[:-1])
+        """Return the window around annotated events, and perhaps a random cell."""
+        is_inside = self._mark_cells(frame, pair, annotated)
         return self._windows.get(
-            frame, lambda: TrainingWindow.of(pair, inside[:-1]), key
+            frame,
+            lambda: TrainingWindow.of(pair, is_inside),
+            _window_key(pair, is_inside),
         )
 
-    def _prediction(self, frame: int, pair: FramePair) -> Indices:
-        """(m,) the candidates that the initial weights choose."""
+    def _mark_cells(
+        self, frame: int, pair: FramePair, annotated: dict[int, int]
+    ) -> Mask:
+        """Return (n_sources + n_targets,) the cells of a window."""
+        n_cells = pair.candidates.n_detections
+        if not self.initial.any():
+            # There is no prediction that could fix the rest.
+            return np.ones(n_cells, dtype=bool)
+        settings = self.settings
+        cells = pair.candidates.detections_of()
+        is_inside = np.zeros(n_cells + 1, dtype=bool)  # the last entry is for no cell
+        for row in annotated:
+            is_inside[cells[row]] = True
+            is_inside[_find_nearest(pair, cells[row], settings.window)] = True
+        if frame in self.pseudo_frames and n_cells:
+            center = _draw_cell(pair, frame)
+            is_inside[_find_nearest(pair, center, settings.pseudo_window)] = True
+        # Close it under the initial prediction, so that the rest can be fixed.
+        predicted = cells[self._predict(frame, pair)]
+        is_inside[-1] = False
+        is_inside[predicted[is_inside[predicted].any(axis=1)]] = True
+        return is_inside[:-1]
 
-        def choose() -> Indices:
-            return assign(pair.candidates, pair.scores(self.initial)).chosen
+    def _predict(self, frame: int, pair: FramePair) -> Indices:
+        """Return (m,) the candidates that the initial weights choose."""
+        return self._predictions.get(
+            frame,
+            lambda: assign(pair.candidates, pair.scores(self.initial)).chosen,
+            pair.extra,
+        )
 
-        return self._predictions.get(frame, choose, pair.extra)
-
-    def _sure(self, frame: int, pair: FramePair, window: TrainingWindow) -> Indices:
-        """(m,) the candidates of a window that the initial weights choose, and are almost certainly right about."""
+    def _find_certain(
+        self, frame: int, pair: FramePair, window: TrainingWindow
+    ) -> Indices:
+        """Return (m,) candidates of a window that are almost certainly right."""
         if not self.initial.any():
             return np.zeros(0, dtype=np.intp)
-        chosen, confidence = self._predicted(frame, pair, window)
-        probability = self.calibration().probability(
-            window.candidates.event[chosen], confidence, self._unit
-        )
+        chosen, confidence = self._assign(frame, pair, window)
+        kinds = window.candidates.event[chosen]
+        probability = self.calibrate().probability(kinds, confidence, self._weight_norm)
         return almost_certain(chosen, probability, self.settings.pseudo_probability)
 
-    def _predicted(
+    def _assign(
         self, frame: int, pair: FramePair, window: TrainingWindow
     ) -> tuple[Indices, Array]:
-        """The initial weights' choice within a window, and how confident they are."""
+        """Return the initial weights' choice within a window, and its confidence."""
 
         def solve() -> tuple[Indices, Array]:
-            answer: Assignment = assign(
-                window.candidates, pair.scores(self.initial)[window.rows]
-            )
-            return answer.chosen, answer.confidence()
+            scores = pair.scores(self.initial)[window.rows]
+            assignment = assign(window.candidates, scores)
+            return assignment.chosen, assignment.confidence()
 
         return self._assignments.get(frame, solve, window.key)
 
 
-def _nearest(pair: FramePair, cells: Indices, n: int) -> Indices:
-    """The cells nearest to the middle of some, `n` of either frame, as rows of the programme."""
-    places = np.concatenate([pair.a.position, pair.b.position])
-    apart = ((places - places[cells[cells >= 0]].mean(axis=0)) ** 2).sum(axis=1)
-    first = len(pair.a)
-    sides = np.arange(first), np.arange(first, len(places))
-    return np.concatenate(
-        [side[np.argsort(apart[side], kind="stable")[:n]] for side in sides]
-    )
+def _find_nearest(pair: FramePair, cells: Indices, n: int) -> Indices:
+    """Return the `n` cells of either frame nearest to the center of some cells."""
+    positions = np.concatenate([pair.a.position, pair.b.position])
+    center = positions[cells[cells >= 0]].mean(axis=0)
+    distance = ((positions - center) ** 2).sum(axis=1)
+    n_sources = len(pair.a)
+    before = np.argsort(distance[:n_sources], kind="stable")[:n]
+    after = np.argsort(distance[n_sources:], kind="stable")[:n]
+    return np.concatenate([before, n_sources + after])
 
 
-def _random_cell(pair: FramePair, seed: int) -> Indices:
-    """(1,) any cell of a pair, always the same one."""
-    return np.random.default_rng(seed).integers(len(pair.a) + len(pair.b), size=1)
+def _draw_cell(pair: FramePair, seed: int) -> Indices:
+    """Return (1,) a random cell of a pair, always the same one."""
+    n_cells = len(pair.a) + len(pair.b)
+    return np.random.default_rng(seed).integers(n_cells, size=1)

@@ -1,27 +1,67 @@
-"""All that changes a movie's store: answers, edits of masks, undo and redo, each with what follows from it at once.
+"""Everything that changes a movie's store: answers, mask edits, undo and redo.
 
-These calls wait for the disk and for solvers; a session makes them one after the other in a thread of their own. What
-is impossible is refused before anything is kept.
+These calls wait for the disk and for solvers; a session makes them one after the
+other in a thread. Whatever is impossible is rejected before anything is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from clew.annotation.answers import Answer
-from clew.annotation.edited_movie import changed_frames
-from clew.annotation.frame_pair_cache import KeptPairs
+from clew.annotation.cell_positions import Positions
+from clew.annotation.edited_movie import find_changed_frames
+from clew.annotation.frame_pair_cache import FramePairCache
 from clew.annotation.mask_edits import Edit
-from clew.annotation.predictions import Predictor, pairwise, with_answer
+from clew.annotation.mask_state import MaskState
+from clew.annotation.predictions import (
+    Prediction,
+    Predictions,
+    add_answer,
+    split_into_pairs,
+)
+from clew.annotation.progress import check_prediction
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
-from clew.app.api_models import AskedEdit, Sent
-from clew.app.masks import Masks
-from clew.app.progress import check_of
-from clew.app.state import State
-from clew.errors import InfeasibleAnnotation, InputError
-from clew.tracking.solve import SolvedPair
+from clew.app.api_models import AnswerRequest, MaskEditRequest
+from clew.errors import InfeasibleAnnotation, InputError, StoreError
+from clew.tracking.events import Annotations
+
+
+class StaleMasks(StoreError):
+    """An answer is about masks that were changed after the page showed them."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What the store holds at a moment."""
+
+    revision: int
+    annotations: Annotations
+    """Those whose cells still look as they did when they were annotated."""
+    outdated: tuple[Answer, ...]
+    """The other ones; they stay in the history, and are asked again."""
+    masks: Mapping[int, int]
+    """By frame: the last revision that changed its masks."""
+
+    @classmethod
+    def read(cls, store: Store, positions: Positions) -> State:
+        """Return the present state."""
+        annotations = store.annotations()
+        entries = store.active_entries()
+        holds = np.array(
+            [positions.still_matches(entry) for entry in entries], dtype=bool
+        )
+        outdated = tuple(
+            entry.answer
+            for entry, still_holds in zip(entries, holds, strict=True)
+            if not still_holds
+        )
+        held = annotations[holds] if outdated else annotations
+        return cls(store.revision, held, outdated, store.mask_revisions())
 
 
 @dataclass(frozen=True)
@@ -29,165 +69,192 @@ class Outcome:
     """What holds after a change."""
 
     state: State
-    solved: tuple[SolvedPair, ...] = ()
-    """The frame pairs that the change is about, solved anew."""
+    predictions: tuple[Prediction, ...] = ()
+    """Of the frame pairs that changed."""
     entry: Entry | None = None
     """Of the history; None if there was nothing to change."""
-    new: int = 0
-    """How many answers of several were new."""
+    n_new: int = 0
+    """How many of several answers were new."""
 
 
 class Changes:
     """A movie's store, masks and predictions, and the ways to change them."""
 
-    def __init__(self, store: Store, masks: Masks, predictor: Predictor) -> None:
-        self.store, self.masks, self.predictor = store, masks, predictor
+    def __init__(
+        self, store: Store, masks: MaskState, predictions: Predictions
+    ) -> None:
+        self.store = store
+        self.masks = masks
+        self.predictions = predictions
 
-    def state(self) -> State:
-        """What holds now."""
-        return State.of(self.store, self.masks.positions)
+    def read_state(self) -> State:
+        """Return what holds now."""
+        return State.read(self.store, self.masks.positions)
 
-    def answer(self, sent: Sent) -> Outcome:
-        """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
-        answer, positions = sent.answer, self.masks.positions
+    def answer(self, request: AnswerRequest) -> Outcome:
+        """Store an answer, after a solved frame pair showed that it is possible."""
+        answer = request.answer
+        positions = self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
-        check = check_of(
-            dict(self.predictor.solved), answer, sent.asked, self.predictor.margin_scale
+        self._check_masks(request)
+        check = check_prediction(
+            dict(self.predictions.by_frame),
+            answer,
+            request.question,
+            self.predictions.margin_scale,
         )
+        state = self.read_state()
         try:
-            held = self.state()
-            solved = self._solved_with(held, [answer])
+            predictions = self._solve_with(state, [answer])
         except InfeasibleAnnotation:
-            if sent.revision != self.store.revision:
-                raise StaleRevision(sent.revision, self.store.revision) from None
+            if request.revision != self.store.revision:
+                raise StaleRevision(request.revision, self.store.revision) from None
             raise
-        # what was said about cells that look otherwise now, nobody is asked about
-        replace = sent.replace or set(self.store.contradicting(answer)) <= set(
-            held.outdated
-        )
+        # Answers about cells that changed since are replaced without asking.
+        contradicted = set(self.store.find_contradicting(answer))
         self.store.answer(
             *answer.fact,
             answer.happened,
-            key=sent.key,
-            revision=sent.revision,
-            replace=replace,
-            author=sent.author,
-            looks=positions.looks(answer),
+            key=request.key,
+            revision=request.revision,
+            replace=request.replace or contradicted <= set(state.outdated),
+            author=request.author,
+            looks=positions.cell_fingerprints(answer),
             check=check,
         )
-        state = self.state()
-        return Outcome(state, self._agreeing(state, solved))
+        state = self.read_state()
+        return Outcome(state, self._solve_again(state, predictions))
+
+    def _check_masks(self, request: AnswerRequest) -> None:
+        """Reject an answer to masks that have changed since the page showed them."""
+        if request.masks is None or self.store.has_key(request.key):
+            return
+        revisions = self.store.mask_revisions()
+        frame = request.frame
+        shown = (frame, frame + 1)
+        if request.masks != tuple(revisions.get(t, 0) for t in shown):
+            raise StaleMasks(
+                f"the masks of frame {frame} or {frame + 1} changed after this "
+                "question was shown; look at it again"
+            )
 
     def answer_many(
         self, answers: Sequence[Answer], key: str, author: Author
     ) -> Outcome:
-        """Keep several answers at once, each as far as it can be so with the others."""
+        """Store several answers at once, except those that contradict others."""
         positions = self.masks.positions
-        solved = self._solved_with(self.state(), answers)
-        new = self.store.answer_many(
-            [(one, positions.looks(one)) for one in answers], key=key, author=author
+        predictions = self._solve_with(self.read_state(), answers)
+        n_new = self.store.answer_many(
+            [(answer, positions.cell_fingerprints(answer)) for answer in answers],
+            key=key,
+            author=author,
         )
-        state = self.state()
-        return Outcome(state, self._agreeing(state, solved), new=new)
+        state = self.read_state()
+        return Outcome(state, self._solve_again(state, predictions), n_new=n_new)
 
-    def _solved_with(self, held: State, answers: Sequence[Answer]) -> list[SolvedPair]:
-        """The frame pairs that answers are about, as they will be; refuses what leaves no assignment."""
-        parts = [part for answer in answers for part in pairwise(answer)]
-        solved = []
+    def _solve_with(self, state: State, answers: Sequence[Answer]) -> list[Prediction]:
+        """Solve the frame pairs of new answers; raise if they are impossible."""
+        parts = [part for answer in answers for part in split_into_pairs(answer)]
+        predictions = []
         for frame in sorted({part.frame for part in parts}):
-            here = held.annotations.select_frame(frame)
+            annotations = state.annotations.select_frame(frame)
             for part in parts:
-                if (
-                    part.frame == frame and part.event.span == 1
-                ):  # that there was no gap tells a frame pair nothing
-                    here = with_answer(here, part)
-            solved.append(self.predictor.solve(frame, here))
-        return solved
+                # A denied gap says nothing about single frame pairs.
+                if part.frame == frame and part.event.span == 1:
+                    annotations = add_answer(annotations, part)
+            predictions.append(self.predictions.solve(frame, annotations))
+        return predictions
 
-    def _agreeing(
-        self, state: State, solved: Sequence[SolvedPair]
-    ) -> tuple[SolvedPair, ...]:
-        """Frame pairs as the annotations have them now: some answers may have come before, or been left out."""
-        here = [state.annotations.select_frame(one.frame) for one in solved]
-        return tuple(
-            one
-            if one.key == now.content_key()
-            else self.predictor.solve(one.frame, now)
-            for one, now in zip(solved, here, strict=True)
-        )
+    def _solve_again(
+        self, state: State, predictions: Sequence[Prediction]
+    ) -> tuple[Prediction, ...]:
+        """Solve those pairs again whose stored annotations differ from the expected."""
+        agreeing = []
+        for prediction in predictions:
+            annotations = state.annotations.select_frame(prediction.frame)
+            if prediction.key != annotations.content_key():
+                prediction = self.predictions.solve(prediction.frame, annotations)
+            agreeing.append(prediction)
+        return tuple(agreeing)
 
-    def edit(self, asked: AskedEdit) -> Outcome:
-        """Edit the masks of a frame: what changed is measured, made and solved anew, and then the edit is kept."""
-        done: list[tuple[Masks, KeptPairs, list[SolvedPair]]] = []
+    def edit_masks(self, request: MaskEditRequest) -> Outcome:
+        """Edit the masks of a frame; measure and solve what changed, then store it."""
+        changed: list[_ChangedMasks] = []
 
-        def make() -> Edit:
-            seen = self.store.mask_revisions().get(asked.frame, 0)
-            if asked.masks != seen:
+        def make_edit() -> Edit:
+            frame = request.frame
+            if request.masks != self.store.mask_revisions().get(frame, 0):
                 raise InputError(
-                    f"the masks of frame {asked.frame} were changed meanwhile; look at them again"
+                    f"the masks of frame {frame} changed meanwhile; look at them again"
                 )
-            edit = self.masks.make(asked, self.store.labels_used(asked.frame))
-            done.append(
-                self._with_masks(self.masks.with_edits((*self.masks.edits, edit)))
-            )
+            edit = self.masks.make_edit(request, self.store.used_labels(frame))
+            masks = self.masks.with_edits((*self.masks.edits, edit))
+            changed.append(self._solve_changed(masks))
             return edit
 
         revision = self.store.edit(
-            make, key=asked.key, revision=asked.revision, author=asked.author
+            make_edit,
+            key=request.key,
+            revision=request.revision,
+            author=request.author,
         )
-        for masks, kept, solved in done:
-            self._use(masks, kept, solved)
-        solved = done[0][2] if done else []
-        return Outcome(self.state(), tuple(solved), self.store.entry(revision))
+        for change in changed:
+            self._use(change)
+        predictions = changed[0].predictions if changed else ()
+        return Outcome(self.read_state(), predictions, self.store.entry(revision))
 
-    def move(
-        self, act: Act, key: str, revision: int, author: Author, others: Collection[str]
+    def undo_or_redo(
+        self,
+        act: Act,
+        key: str,
+        revision: int,
+        author: Author,
+        other_pages: Collection[str],
     ) -> Outcome:
-        """Take the last answer or edit of a page back, or bring it back."""
-        step, before = (
-            self.store.undo if act is Act.UNDO else self.store.redo,
-            self.store.revision,
-        )
-        done = step(key=key, revision=revision, author=author, others=others)
+        """Undo the last answer or edit of a page, or redo it."""
+        step = self.store.undo if act is Act.UNDO else self.store.redo
+        before = self.store.revision
+        done = step(key=key, revision=revision, author=author, other_pages=other_pages)
         if done is None:
-            return Outcome(self.state())
+            return Outcome(self.read_state())
         entry = self.store.entry(done)
         if isinstance(entry.change, Edit):
-            masks, kept, solved = self._with_masks(
-                self.masks.with_edits(self.store.edits())
-            )
-            self._use(masks, kept, solved)
-            return Outcome(self.state(), tuple(solved), entry)
-        state = self.state()
-        answers = [
-            one.answer for one in self.store.history()[min(before, done - 1) : done]
-        ]  # several if given at once
-        frames = sorted({part.frame for answer in answers for part in pairwise(answer)})
-        return Outcome(
-            state,
-            tuple(
-                self.predictor.solve(t, state.annotations.select_frame(t))
-                for t in frames
-            ),
-            entry,
+            change = self._solve_changed(self.masks.with_edits(self.store.edits()))
+            self._use(change)
+            return Outcome(self.read_state(), change.predictions, entry)
+        state = self.read_state()
+        # Several entries if several answers were given at once.
+        entries = self.store.history()[min(before, done - 1) : done]
+        parts = [part for one in entries for part in split_into_pairs(one.answer)]
+        predictions = tuple(
+            self.predictions.solve(frame, state.annotations.select_frame(frame))
+            for frame in sorted({part.frame for part in parts})
         )
+        return Outcome(state, predictions, entry)
 
-    def _with_masks(self, masks: Masks) -> tuple[Masks, KeptPairs, list[SolvedPair]]:
-        """What follows from other masks: the frame pairs that they touch, made and solved anew."""
-        frames = changed_frames(self.masks.edits, masks.edits)
-        pairs = self.predictor.kept.pairs.touched(frames)
-        kept = self.predictor.edited(masks.positions.source, pairs)
-        annotations = State.of(self.store, masks.positions).annotations
-        return (
-            masks,
-            kept,
-            [
-                self.predictor.solve(frame, annotations.select_frame(frame), kept)
-                for frame in pairs
-            ],
+    def _solve_changed(self, masks: MaskState) -> _ChangedMasks:
+        """Solve the frame pairs that follow from changed masks."""
+        edited = find_changed_frames(self.masks.edits, masks.edits)
+        frames = self.predictions.cache.pairs.touched(edited)
+        cache = self.predictions.cache.with_source(masks.positions.source, frames)
+        annotations = State.read(self.store, masks.positions).annotations
+        predictions = tuple(
+            self.predictions.solve(frame, annotations.select_frame(frame), cache)
+            for frame in frames
         )
+        return _ChangedMasks(masks, cache, predictions)
 
-    def _use(self, masks: Masks, kept: KeptPairs, solved: Sequence[SolvedPair]) -> None:
-        """Go on with other masks."""
-        self.masks = masks
-        self.predictor.use_pairs(kept, [one.frame for one in solved])
+    def _use(self, change: _ChangedMasks) -> None:
+        """Continue with changed masks."""
+        self.masks = change.masks
+        frames = [prediction.frame for prediction in change.predictions]
+        self.predictions.use_cache(change.cache, frames)
+
+
+@dataclass(frozen=True, eq=False)
+class _ChangedMasks:
+    """Other masks, and what follows from them."""
+
+    masks: MaskState
+    cache: FramePairCache
+    predictions: tuple[Prediction, ...]

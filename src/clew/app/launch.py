@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
 
 from clew.annotation.cell_positions import Positions
 from clew.annotation.learner import Learner
-from clew.annotation.predictions import Predictor, Weights
+from clew.annotation.mask_state import MaskState
+from clew.annotation.predictions import Predictions
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
-from clew.app.beginnings import Beginning, as_looked_at, decided, keep_kinds
-from clew.app.masks import Masks
-from clew.app.messages import WorkerMovie
-from clew.app.opening import Opening
-from clew.app.security import new_token
+from clew.app.initial_weights import (
+    InitialWeights,
+    reuse_event_kinds,
+    store_event_kinds,
+)
+from clew.app.security import make_token
 from clew.app.server import Server
 from clew.app.session import Session
 from clew.app.settings import SESSION
@@ -35,10 +37,13 @@ from clew.tracking.detections import Source
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
-Bound = socket.socket
+Socket = socket.socket
 LOOPBACK = "127.0.0.1"
-LAST_SECONDS = 2
-"""That requests under way have when the server ends."""
+DEFAULT_PORT = 8637
+"""Fixed, since answers that could not be sent wait in the browser under the page's
+address."""
+SHUTDOWN_SECONDS = 2
+"""That running requests have when the server ends."""
 SIGNALS = [
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
@@ -47,18 +52,18 @@ SIGNALS = [
 
 
 def bind(host: str = LOOPBACK, port: int = 0) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """Return a socket that listens; port 0 takes a free one."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = addresses[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise InputError(
             f"--host {host}: there is no such address ({error})"
         ) from error
     try:
-        if sys.platform == "win32":  # elsewhere this would let two servers share a port
+        if sys.platform == "win32":
+            # SO_REUSEADDR would let two servers share a port there.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         else:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,43 +73,82 @@ def bind(host: str = LOOPBACK, port: int = 0) -> socket.socket:
         bound.close()
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"port {port} of {host} cannot be used ({reason}); choose another --port, or leave it out for a free one"
+            f"port {port} of {host} cannot be used ({reason}); choose another --port, "
+            "or omit it for a free one"
         ) from error
     return bound
 
 
-def bind_as_before(host: str, last: int | None) -> socket.socket:
-    """The port that a movie's page had last, if it is free: another one is another origin to a browser.
-
-    Answers that could not be sent wait in the browser under the page's address, and would not be found there.
-    """
+def bind_default(host: str) -> socket.socket:
+    """Return a socket on the default port, or on a free one if that is taken."""
     with contextlib.suppress(InputError):
-        return bind(host, last or 0)
+        return bind(host, DEFAULT_PORT)
     return bind(host)
 
 
-def addresses_of(
+def state_folder() -> Path:
+    """Return the folder for what clew remembers between runs."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
+    elif sys.platform == "darwin":
+        default = Path.home() / "Library/Application Support"
+        base = os.environ.get("XDG_STATE_HOME") or default
+    else:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(base) / "clew"
+
+
+def read_token(folder: Path | None = None) -> str:
+    """Return the token of this user's pages, the same for each run.
+
+    A tab that was open when the server was killed can then connect again. The file is
+    readable by the user alone; one that others can read is replaced. If no file can be
+    written, the token is new.
+    """
+    path = (folder or state_folder()) / "token"
+    with contextlib.suppress(OSError, UnicodeError):
+        is_private = os.name != "posix" or not path.stat().st_mode & 0o077
+        token = path.read_text("ascii").strip()
+        if is_private and len(token) >= 32:
+            return token
+    token = make_token()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token)
+    return token
+
+
+def allowed_addresses(
     bound: socket.socket, host: str = LOOPBACK, scheme: str = "http", public: str = ""
 ) -> list[str]:
-    """The addresses under which a browser may ask for the page: its own ones, and one that leads to it."""
-    port = bound.getsockname()[1]
-    names = {LOOPBACK, "localhost", "[::1]", _bracketed(host)}
-    address = bound.getsockname()[0]
-    if ipaddress.ip_address(
-        address.partition("%")[0]
-    ).is_unspecified:  # all addresses of this machine
+    """Return the addresses under which a browser may ask for the page.
+
+    Parameters
+    ----------
+    bound : socket
+    host : str
+        As the user gave it.
+    scheme : str
+    public : str
+        Another address that leads to the page, of a proxy or a tunnel.
+    """
+    address, port = bound.getsockname()[:2]
+    names = {LOOPBACK, "localhost", "[::1]", _add_brackets(host)}
+    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
+        # All addresses of this machine.
         names |= {socket.gethostname(), socket.getfqdn()}
         with contextlib.suppress(OSError):
-            names |= {
-                _bracketed(str(info[4][0]))
-                for info in socket.getaddrinfo(socket.gethostname(), None)
-            }
-    own = [f"{scheme}://{name}:{port}" for name in sorted(names)]
-    return [*own, public] if public else own
+            own = socket.getaddrinfo(socket.gethostname(), None)
+            names |= {_add_brackets(str(info[4][0])) for info in own}
+    addresses = [f"{scheme}://{name}:{port}" for name in sorted(names)]
+    return [*addresses, public] if public else addresses
 
 
 def check_public(address: str) -> str:
-    """An address under which another server, or the end of a tunnel, hands requests on to the page."""
+    """Validate the address of a proxy or a tunnel that leads to the page."""
     parts = urlsplit(address)
     if (
         parts.scheme not in ("http", "https")
@@ -130,19 +174,15 @@ class Address:
 
     @classmethod
     def of(
-        cls, bound: Bound, host: str, scheme: str, public: str, token: str
+        cls, bound: socket.socket, host: str, scheme: str, public: str, token: str
     ) -> Address:
-        """That of a socket; `public` if browsers reach it under another one."""
-        name, port = (
-            host if host not in ("0.0.0.0", "::") else "localhost",
-            bound.getsockname()[1],
-        )
-        return cls(
-            public or f"{scheme}://{_bracketed(name)}:{port}/", scheme, port, token
-        )
+        """Return the address of a socket, or the public one."""
+        name = "localhost" if host in ("0.0.0.0", "::") else _add_brackets(host)
+        port = bound.getsockname()[1]
+        return cls(public or f"{scheme}://{name}:{port}/", scheme, port, token)
 
     def __str__(self) -> str:
-        """As it is opened."""
+        """Return the address to open, with the token."""
         return f"{self.base}?token={self.token}"
 
 
@@ -154,18 +194,18 @@ class Certificate:
     key: Path
 
     def check(self) -> None:
-        """Refuse files that are none, before anything is served."""
+        """Raise InputError if the files cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self.certificate, self.key
-            )
+            context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             raise InputError(
                 f"--tls-cert {self.certificate} with --tls-key {self.key}: {error}"
             ) from error
 
 
-def _bracketed(host: str) -> str:
+def _add_brackets(host: str) -> str:
+    """Return a host as it stands in an address."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -173,72 +213,54 @@ def open_session(
     number: int,
     movie: Movie,
     source: Source,
-    store: Path,
+    path: Path,
     tracker: Tracker | None = None,
-    as_before: bool = True,
+    use_stored_weights: bool = True,
 ) -> Session:
-    """A movie ready to be annotated; its store is opened for writing.
+    """Open a movie and its store for annotation.
 
-    It begins with the weights of `tracker`; `as_before`, with those of another movie that a person chose on its page.
+    Parameters
+    ----------
+    number : int
+        Of the movie on the page.
+    movie : Movie
+    source : Source
+        Its detections.
+    path : Path
+        Of the store.
+    tracker : Tracker, optional
+        Has the initial weights; generic ones by default.
+    use_stored_weights : bool
+        Whether initial weights that a person chose on the page come first.
     """
-    opened = Store.open(
-        store,
-        movie=MovieIdentity.of(movie),
-        holds=Positions(source, movie.spacing).holds,
-    )
+    identity = MovieIdentity.of(movie)
+    positions = Positions(source, movie.spacing)
+    store = Store.open(path, movie=identity, still_matches=positions.still_matches)
     try:
-        masks = Masks.of(movie, source, opened.edits())
-        chosen = Beginning.kept(opened) if as_before else None
-        tracker = (tracker or Tracker.generic()) if chosen is None else chosen.tracker()
+        masks = MaskState.of(movie, source, store.edits())
+        stored = InitialWeights.read(store) if use_stored_weights else None
+        if stored is not None:
+            tracker = stored.load()
+        elif tracker is None:
+            tracker = Tracker.generic()
         learner = Learner(
-            masks.positions.source, tracker=as_looked_at(opened, source, tracker)
+            masks.positions.source, tracker=reuse_event_kinds(store, source, tracker)
         )
-        keep_kinds(opened, source, tracker, learner.pairs.events)
-        predictor = Predictor(
-            learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates
-        )
-        return Session(number, masks, opened, predictor, tracker, chosen)
+        store_event_kinds(store, source, tracker, learner.pairs.events)
+        predictions = Predictions(learner.pairs, learner.w, SESSION.cached_candidates)
+        return Session(number, masks, store, predictions, tracker, stored)
     except BaseException:
-        opened.close()
+        store.close()
         raise
 
 
-def make_server(
-    sessions: Sequence[Session],
-    addresses: Sequence[str],
-    token: str | None = None,
-    **others: Any,
-) -> tuple[Server, str]:
-    """The server of some sessions, and its token."""
-    token = token or new_token()
-    movies = [
-        WorkerMovie(
-            session.changes.masks.source,
-            decided(session.tracker, session.predictor.events),
-        )
-        for session in sessions
-    ]
-    return Server(sessions, movies, token=token, addresses=addresses, **others), token
-
-
-class Served(Protocol):
-    """What can be served: a server, or the opening of one."""
-
-    @property
-    def app(self) -> Any:
-        """The ASGI application."""
-
-    def end(self) -> None:
-        """Let go of what would go on forever."""
-
-
 def run(
-    server: Served,
+    server: Server,
     bound: socket.socket,
     on_start: Callable[[], None] = lambda: None,
     tls: Certificate | None = None,
 ) -> None:
-    """Serve until Ctrl-C or a signal to end; then everything is closed. Why movies could not be opened is raised."""
+    """Serve until Ctrl-C or a signal; raise whatever kept movies from opening."""
     config = uvicorn.Config(
         server.app,
         log_level="error",
@@ -247,36 +269,36 @@ def run(
         lifespan="on",
         ws="none",
         interface="asgi3",
-        timeout_graceful_shutdown=LAST_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         timeout_keep_alive=60,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )
-    uvicorn_server = _Uvicorn(config, server, on_start)
-    if isinstance(server, Opening):
-        server.stop = uvicorn_server.stop
+    uvicorn_server = _UvicornServer(config, server, on_start)
+    server.stop = uvicorn_server.stop
     uvicorn_server.run(sockets=[bound])
-    if isinstance(server, Opening) and server.failure is not None:
+    if server.failure is not None:
         raise server.failure
 
 
-class _Uvicorn(uvicorn.Server):
-    """Uvicorn that ends the streams of news when it is to end, and returns instead of dying of the signal."""
+class _UvicornServer(uvicorn.Server):
+    """Uvicorn that ends event streams on a signal, and returns instead of dying."""
 
     def __init__(
-        self, config: uvicorn.Config, served: Served, on_start: Callable[[], None]
+        self, config: uvicorn.Config, server: Server, on_start: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._served, self._on_start = served, on_start
+        self._server = server
+        self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, then tell."""
+        """Start as uvicorn does, then call `on_start`."""
         await super().startup(sockets)
         self._on_start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals as long as the server runs; a second one ends it at once."""
+        """Handle signals while the server runs; a second one ends it at once."""
         former = {which: signal.signal(which, self.handle_exit) for which in SIGNALS}
         try:
             yield
@@ -289,6 +311,6 @@ class _Uvicorn(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End: first the streams, that would go on forever."""
-        self._served.end()
+        """End; event streams first, since they would go on forever."""
+        self._server.end()
         super().handle_exit(sig, frame)

@@ -1,15 +1,14 @@
-"""Who may speak to the page: the holder of its token, from this machine, through the page itself.
+"""Access control: only the page itself, on this machine, with its token.
 
-A page on the web can make a browser send requests to this machine. It does not know the token, its Origin is another,
-and a name that it points at this machine (DNS rebinding) is not among the hosts.
+A page on the web can make a browser send requests to this machine. It does not know
+the token, its Origin is another one, and a host name that it points at this machine
+(DNS rebinding) is not among the allowed hosts.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Collection
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,157 +16,162 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20
-"""Bytes that a request may carry; an answer has some hundred."""
-MAX_FILE, FILES = 2**26, "/import"
-"""Bytes of a file, and the end of the address where one may be sent."""
-TOKEN_HEADER, TOKEN_QUERY = "x-clew-token", "token"
-OPEN = "/static/"
-"""What lies under it is no secret: the page's own scripts and styles."""
-POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+"""Bytes of a request; an answer has a few hundred."""
+MAX_FILE = 2**26
+"""Bytes of an uploaded file."""
+UPLOAD_PATH = "/import"
+"""The end of the addresses that take files."""
+TOKEN_HEADER = "x-clew-token"
+TOKEN_QUERY = "token"
+PUBLIC_PATH = "/static/"
+"""The page's own scripts and styles are no secret."""
+CONTENT_POLICY = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    "content-security-policy": POLICY,
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",  # the address holds the token
+    "referrer-policy": "no-referrer",  # the address has the token
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-OWN_SITE = ("same-origin", "none")
-"""What a browser says of requests by the page itself, and of addresses that a person typed."""
+OWN_SITES = ("same-origin", "none")
+"""Sec-Fetch-Site of requests by the page itself, and of addresses that were typed."""
 
 
-def new_token() -> str:
-    """A secret that nobody guesses, fit for an address."""
+def make_token() -> str:
+    """Return a random secret that fits into an address."""
     return secrets.token_urlsafe(24)
 
 
-def refusal(status: int, message: str) -> JSONResponse:
-    """An error as the page gets it."""
+def reject(status: int, message: str) -> JSONResponse:
+    """Return an error for the page."""
     return JSONResponse({"error": message}, status)
 
 
-class JSONText(JSONResponse):
-    """JSON in plain ASCII: also names that are no valid Unicode get through."""
-
-    def render(self, content: Any) -> bytes:
-        """The bytes of the content."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+class BodyTooLarge(Exception):
+    """A request has more bytes than allowed; the rest is not read."""
 
 
-class Guard:
-    """Stands before the application: checks every request, and marks every response with the page's policy."""
+class SecurityMiddleware:
+    """Checks every request, and adds the security headers to every response.
+
+    Parameters
+    ----------
+    app : ASGIApp
+    token : str
+    addresses : collection of str
+        Under which browsers reach the page, as in http://127.0.0.1:8017.
+    """
 
     def __init__(self, app: ASGIApp, token: str, addresses: Collection[str]) -> None:
-        """`addresses` are those under which browsers reach the page, as in http://127.0.0.1:8017."""
         parts = [urlsplit(address.lower()) for address in addresses]
-        self.app, self.token = app, token
+        self.app = app
+        self.token = token
         self.hosts = frozenset(part.netloc for part in parts)
         self.origins = frozenset(f"{part.scheme}://{part.netloc}" for part in parts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or let the application do so."""
+        """Reject a request, or pass it on."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # there are no web sockets here
+        if scope["type"] != "http":  # there are no web sockets
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = self._refuse(scope) or _refuse_length(scope) or self.app
-        await answer(scope, _counted(receive, _most(scope)), _marked(send))
+        reply = self._check_access(scope) or _check_length(scope) or self.app
+        limit = _body_limit(scope)
+        await reply(scope, _limit_body(receive, limit), _add_headers(send))
 
-    def _refuse(self, scope: Scope) -> JSONResponse | None:
+    def _check_access(self, scope: Scope) -> JSONResponse | None:
+        """Return the rejection of a request that may not be served."""
         headers = Headers(scope=scope)
-        if not _is_one_of(headers.getlist("host"), self.hosts):
-            return refusal(403, "this page answers under its own address only")
-        if "origin" in headers and not _is_one_of(
-            headers.getlist("origin"), self.origins
-        ):
-            return refusal(403, "another site may not ask this page")
-        if scope["path"].startswith(OPEN) and scope["method"] in ("GET", "HEAD"):
+        path = scope["path"]
+        if not _is_single_member(headers.getlist("host"), self.hosts):
+            return reject(403, "this page answers under its own address only")
+        origins = headers.getlist("origin")
+        if origins and not _is_single_member(origins, self.origins):
+            return reject(403, "other sites may not use this page")
+        if path.startswith(PUBLIC_PATH) and scope["method"] in ("GET", "HEAD"):
             return None
-        # a person may follow a link to the page; what asks for anything else is a page, and must be this one
-        if (
-            scope["path"] != "/"
-            and headers.get("sec-fetch-site", "none") not in OWN_SITE
-        ):
-            return refusal(403, "another site may not ask this page")
+        # A link may lead to the page; anything else must be asked for by the page.
+        site = headers.get("sec-fetch-site", "none")
+        if path != "/" and site not in OWN_SITES:
+            return reject(403, "other sites may not use this page")
         if not self._has_token(scope, headers):
-            return refusal(
+            return reject(
                 403,
-                "the token is missing or wrong; open the address that clew annotate printed",
+                "the token is missing or wrong; open the address that clew annotate "
+                "printed",
             )
         return None
 
     def _has_token(self, scope: Scope, headers: Headers) -> bool:
         query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
-        given = [*headers.getlist(TOKEN_HEADER), *query.get(TOKEN_QUERY, [])]
-        return len(given) > 0 and all(
-            secrets.compare_digest(one.encode("utf-8", "replace"), self.token.encode())
-            for one in given
-        )
+        tokens = [*headers.getlist(TOKEN_HEADER), *query.get(TOKEN_QUERY, [])]
+        expected = self.token.encode()
+        are_right = [
+            secrets.compare_digest(token.encode("utf-8", "replace"), expected)
+            for token in tokens
+        ]
+        return bool(are_right) and all(are_right)
 
 
-def _is_one_of(values: list[str], own: frozenset[str]) -> bool:
-    """Whether a header is there once, and names this server."""
-    return len(values) == 1 and values[0].lower() in own
+def _is_single_member(values: list[str], allowed: frozenset[str]) -> bool:
+    """Return whether a header is present once, with an allowed value."""
+    return len(values) == 1 and values[0].lower() in allowed
 
 
-class TooLarge(Exception):
-    """A body of more bytes came than may; it is not read to its end."""
+def _body_limit(scope: Scope) -> int:
+    """Return how many bytes a request may have."""
+    return MAX_FILE if scope["path"].endswith(UPLOAD_PATH) else MAX_BODY
 
 
-def _most(scope: Scope) -> int:
-    """How many bytes a request may carry."""
-    return MAX_FILE if scope["path"].endswith(FILES) else MAX_BODY
+def reject_large_body() -> JSONResponse:
+    """Return the reply to a body that is too large."""
+    content = {
+        "error": f"a request may have {MAX_BODY >> 20} MB, a file {MAX_FILE >> 20} MB"
+    }
+    # The rest of the body is still to come: the connection cannot be used again.
+    return JSONResponse(content, 413, {"connection": "close"})
 
 
-def too_large() -> JSONResponse:
-    """The answer to it."""
-    headers = {"connection": "close"}  # for the rest of the body is still to come
-    return JSONResponse(
-        {
-            "error": f"a request may carry {MAX_BODY >> 20} MB at most, a file {MAX_FILE >> 20} MB"
-        },
-        413,
-        headers,
-    )
-
-
-def _refuse_length(scope: Scope) -> JSONResponse | None:
-    """A body that says itself that it is too large is not read at all."""
+def _check_length(scope: Scope) -> JSONResponse | None:
+    """Reject a body by its declared length, before it is read."""
     length = Headers(scope=scope).get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
-        return refusal(400, "the length of the body is no number")
-    return too_large() if len(length) > 12 or int(length) > _most(scope) else None
+        return reject(400, "the content length is not a number")
+    if len(length) > 12 or int(length) > _body_limit(scope):
+        return reject_large_body()
+    return None
 
 
-def _counted(receive: Receive, most: int) -> Receive:
-    """The body of a request, counted as it comes: one that is sent in chunks does not say how long it is."""
+def _limit_body(receive: Receive, limit: int) -> Receive:
+    """Count the bytes of a body while they arrive; chunks declare no length."""
     n_bytes = 0
 
-    async def counted() -> Message:
+    async def receive_counted() -> Message:
         nonlocal n_bytes
         message = await receive()
         n_bytes += len(message.get("body", b""))
-        if n_bytes > most:
-            raise TooLarge
+        if n_bytes > limit:
+            raise BodyTooLarge
         return message
 
-    return counted
+    return receive_counted
 
 
-def _marked(send: Send) -> Send:
-    """Adds the page's policy to a response."""
+def _add_headers(send: Send) -> Send:
+    """Add the security headers to a response."""
 
-    async def marked(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers[name] = value
             headers.setdefault("cache-control", "no-store")
         await send(message)
 
-    return marked
+    return send_with_headers

@@ -1,4 +1,8 @@
-"""The page's interface: addresses in, JSON and pictures out. All that is known of a request's address are numbers."""
+"""The HTTP interface of the annotation page: JSON and pictures.
+
+The server answers from the start. While movies are opened, which takes minutes the
+first time, requests about them are answered by 503 with the progress.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import asyncio
 import mimetypes
 import os
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,431 +21,504 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
-from clew.app import summaries
+from clew.annotation.worker import LearningWorker, WorkerMovie
+from clew.app import views
 from clew.app.api_models import (
-    AskedEdit,
-    Sent,
-    author_of,
-    body_of,
-    filter_of,
-    flag,
-    key_of,
-    number,
-    query_number,
+    AnswerRequest,
+    CellQuery,
+    ChangeRequest,
+    EventKindsRequest,
+    ImportQuery,
+    MaskEditRequest,
+    PictureQuery,
+    PositionRequest,
+    QuestionQuery,
+    StatusQuery,
+    TrackReviewRequest,
+    read_body,
+    read_query,
 )
-from clew.app.beginnings import Beginning
 from clew.app.broadcast import EventsStream
-from clew.app.exports import FileName, Kind
-from clew.app.messages import Reply, WorkerMovie
-from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
+from clew.app.changes import StaleMasks
+from clew.app.files import ExportKind, FileName
+from clew.app.initial_weights import InitialWeights, with_events
+from clew.app.security import (
+    BodyTooLarge,
+    SecurityMiddleware,
+    reject,
+    reject_large_body,
+)
 from clew.app.session import Session
-from clew.app.supervisor import Supervisor
 from clew.errors import ClewError, InfeasibleAnnotation, InputError
 
 STATIC = Path(__file__).parent / "static"
-FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-"""Pictures of a movie never change, or their address does: it has the revision of the masks, and the token."""
+CACHE_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+"""For pictures: their address has the revision of the masks."""
 REVALIDATE = {"cache-control": "no-cache"}
-"""The page's own files: a changed one is seen on reloading."""
-mimetypes.add_type(
-    "text/javascript", ".js"
-)  # some machines have it wrong, and browsers then refuse modules
-MakeSupervisor = Callable[
-    [Sequence[WorkerMovie], Callable[[Reply], None], Callable[[bool, str], None]], Any
-]
+"""For the page's own files: a changed one is seen on reloading."""
+# Some machines have another type for scripts; browsers then reject modules.
+mimetypes.add_type("text/javascript", ".js")
+
+Report = Callable[[str, int, int], None]
+"""Called with what is being done, and how many parts of how many are finished."""
+MakeWorker = Callable[[Sequence[WorkerMovie], Callable[[bool, str], None]], Any]
+
+
+class OpeningStopped(Exception):
+    """The server ended while movies were opened."""
+
+
+class StillOpening(Exception):
+    """A request came before the movies were open."""
 
 
 class PageFiles(StaticFiles):
-    """The page's scripts and styles; what is hidden stays so."""
+    """The page's scripts and styles; hidden files are not served."""
 
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
-        """Where a file is on the disk, if it may be seen."""
-        hidden = "\0" in path or any(part.startswith(".") for part in Path(path).parts)
-        return ("", None) if hidden else super().lookup_path(path)
+        """Return where a file is, unless it is hidden."""
+        parts = Path(path).parts
+        if "\0" in path or any(part.startswith(".") for part in parts):
+            return "", None
+        return super().lookup_path(path)
 
-    def file_response(self, *arguments: Any, **others: Any) -> Response:
-        """As Starlette makes it, to be asked for again each time."""
-        response = super().file_response(*arguments, **others)
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        """Return a file that browsers revalidate each time."""
+        response = super().file_response(*arguments, **options)
         response.headers.update(REVALIDATE)
         return response
 
 
 class Server:
-    """The sessions, the worker, and the routes to them."""
+    """The movies, the learning process, and the routes to them.
+
+    Parameters
+    ----------
+    open_sessions : callable
+        Opens the movies, in a thread; it is called with a `Report`.
+    token : str
+        The secret of the page.
+    addresses : sequence of str
+        Under which browsers reach the page.
+    on_open : callable, optional
+        Called when the movies are open.
+    make_worker : callable
+        Makes the `LearningWorker`.
+    static : Path
+        The folder of the page's files.
+
+    Attributes
+    ----------
+    sessions : list of Session
+        Empty until the movies are open.
+    failure : BaseException or None
+        Why the movies could not be opened.
+    is_settled : threading.Event
+        Set when the movies are open, or cannot be opened.
+    stop : callable
+        Ends serving; set by whoever serves `app`.
+    """
 
     def __init__(
         self,
-        sessions: Sequence[Session],
-        movies: Sequence[WorkerMovie],
+        open_sessions: Callable[[Report], list[Session]],
         *,
         token: str,
         addresses: Sequence[str],
-        supervisor: MakeSupervisor = Supervisor,
+        on_open: Callable[[Server], None] = lambda _: None,
+        make_worker: MakeWorker = LearningWorker,
         static: Path = STATIC,
     ) -> None:
-        self.sessions, self.worker_movies, self.stream = (
-            sessions,
-            movies,
-            EventsStream(),
-        )
-        self._make_supervisor, self._static = supervisor, static
-        self.supervisor: Any = None
+        self.sessions: list[Session] = []
+        self.failure: BaseException | None = None
+        self.is_settled = threading.Event()
+        self.stop: Callable[[], None] = lambda: None
+        self.stream = EventsStream()
+        self.open_pages: Counter[str] = Counter()
+        self.worker: Any = None
+        self._open_sessions = open_sessions
+        self._on_open = on_open
+        self._make_worker = make_worker
+        self._static = static
+        self._progress = ("Opening the movie", 0, 0)
+        self._is_ending = threading.Event()
         self._tasks = set[asyncio.Task[None]]()
-        movie = "/api/movies/{m:int}"
-        routes = [
-            Route("/", self.index),
-            Mount("/static", PageFiles(directory=static)),
-            Route("/api/movies", self.movies),
-            Route("/api/events", self.events),
-            Route("/api/overview", self.overview),
-            Route(movie + "/image/{t:int}.png", self.image),
-            Route(movie + "/labels/{t:int}.png", self.labels),
-            Route(movie + "/pair/{t:int}", self.pair),
-            Route(movie + "/questions", self.questions),
-            Route(movie + "/status", self.status),
-            Route(movie + "/tree", self.tree),
-            Route(movie + "/frames/{t:int}/cells", self.cells),
-            Route(movie + "/export/{kind}", self.export),
-            Route(movie + "/answers", self.answers, methods=["POST"]),
-            Route(movie + "/edits", self.edits, methods=["POST"]),
-            Route(movie + "/undo", self.undo, methods=["POST"]),
-            Route(movie + "/redo", self.redo, methods=["POST"]),
-            Route(movie + "/place", self.place, methods=["POST"]),
-            Route(movie + "/doubts", self.doubts),
-            Route(movie + "/events", self.switch_events, methods=["POST"]),
-            Route(movie + "/track", self.track, methods=["POST"]),
-            Route(movie + "/import", self.import_file, methods=["POST"]),
-            Route(movie + "/apply", self.apply, methods=["POST"]),
-        ]
         handlers: Any = {
-            HTTPException: _on_http,
-            TooLarge: _on_large,
-            ClewError: _on_error,
-            500: _on_fault,
+            HTTPException: _handle_http_error,
+            BodyTooLarge: _handle_large_body,
+            ClewError: _handle_clew_error,
+            StillOpening: self._handle_still_opening,
+            500: _handle_fault,
         }
-        # around all, so that also the answer to a fault is marked
-        self.app = Guard(
-            Starlette(routes=routes, lifespan=self.life, exception_handlers=handlers),
-            token,
-            addresses,
+        starlette = Starlette(
+            routes=self._make_routes(),
+            lifespan=self._live,
+            exception_handlers=handlers,
         )
+        # Outermost, so that replies to faults have the security headers too.
+        self.app = SecurityMiddleware(starlette, token, addresses)
+
+    def _make_routes(self) -> list[Route | Mount]:
+        movie = "/api/movies/{movie:int}"
+        post = ["POST"]
+        return [
+            Route("/", self.get_page),
+            Mount("/static", PageFiles(directory=self._static)),
+            Route("/api/movies", self.get_movies),
+            Route("/api/events", self.get_events),
+            Route("/api/overview", self.get_overview),
+            Route(movie + "/image/{frame:int}.png", self.get_image),
+            Route(movie + "/labels/{frame:int}.png", self.get_labels),
+            Route(movie + "/pair/{frame:int}", self.get_pair),
+            Route(movie + "/frames/{frame:int}/cells", self.get_cells),
+            Route(movie + "/questions", self.get_questions),
+            Route(movie + "/status", self.get_status),
+            Route(movie + "/tree", self.get_family),
+            Route(movie + "/doubts", self.get_doubts),
+            Route(movie + "/export/{kind}", self.get_export),
+            Route(movie + "/answers", self.post_answer, methods=post),
+            Route(movie + "/edits", self.post_edit, methods=post),
+            Route(movie + "/undo", self.post_undo, methods=post),
+            Route(movie + "/redo", self.post_redo, methods=post),
+            Route(movie + "/place", self.post_position, methods=post),
+            Route(movie + "/events", self.post_event_kinds, methods=post),
+            Route(movie + "/track", self.post_track_review, methods=post),
+            Route(movie + "/import", self.post_import, methods=post),
+            Route(movie + "/apply", self.post_apply, methods=post),
+        ]
+
+    # Opening and closing
 
     def end(self) -> None:
-        """End the streams of events, that would go on forever."""
+        """End what would go on forever: streams of events, and the opening."""
+        self._is_ending.set()
         self.stream.close()
 
     @asynccontextmanager
-    async def life(self, _: Starlette | None = None) -> AsyncIterator[None]:
-        """From the start of the worker to the end of the sessions."""
-        loop = asyncio.get_running_loop()
-        supervisor = self.supervisor = self._make_supervisor(
-            self.worker_movies,
-            lambda reply: _in_loop(loop, self._on_reply, reply),
-            lambda alive, why: _in_loop(loop, self._on_life, alive, why),
-        )
-        for session in self.sessions:
-            session.publish = _publisher(self.stream, session.number)
-            session.send = supervisor.send
-        supervisor.start()
-        for session in self.sessions:
-            self._start(session.warm_up())
+    async def _live(self, _: Starlette) -> AsyncIterator[None]:
+        """Open the movies in the background; at the end, close them."""
+        opening = asyncio.create_task(self._open())
         try:
             yield
         finally:
-            self.stream.close()
-            await asyncio.to_thread(supervisor.close)
-            self._on_life(False, "the server ends")
+            self.end()
+            await opening
+            for task in list(self._tasks):
+                task.cancel()
+            if self.worker is not None:
+                self.worker.close()
             for session in self.sessions:
                 await asyncio.to_thread(session.close)
 
-    # the page
+    async def _open(self) -> None:
+        """Open the movies, and start learning."""
+        try:
+            sessions = await asyncio.to_thread(self._open_sessions, self._report)
+            self._start_learning(sessions)
+            self.sessions = sessions
+            await asyncio.to_thread(self._on_open, self)
+        except OpeningStopped:
+            self.stop()
+        except BaseException as error:
+            # Raised again by whoever serves the application.
+            self.failure = error
+            self.stop()
+        finally:
+            self.is_settled.set()
 
-    async def index(self, _: Request) -> Response:
-        """The page itself."""
+    def _report(self, what: str, done: int, total: int) -> None:
+        if self._is_ending.is_set():
+            raise OpeningStopped
+        self._progress = (what, done, total)
+
+    def _start_learning(self, sessions: Sequence[Session]) -> None:
+        movies = [
+            WorkerMovie(
+                session.changes.masks.source,
+                with_events(session.tracker, session.predictions.events),
+            )
+            for session in sessions
+        ]
+        loop = asyncio.get_running_loop()
+
+        def on_status(is_alive: bool, problem: str) -> None:
+            loop.call_soon_threadsafe(self._on_worker_status, is_alive, problem)
+
+        self.worker = self._make_worker(movies, on_status)
+        for session in sessions:
+            session.publish = self._make_publisher(session.number)
+            session.open_pages = self.open_pages
+            self._run_in_background(session.start_learning(self.worker).run())
+            self._run_in_background(session.warm_up())
+
+    def _make_publisher(self, number: int) -> Callable[[str, dict[str, Any]], None]:
+        def publish(event: str, data: dict[str, Any]) -> None:
+            self.stream.publish(event, {"movie": number, **data})
+
+        return publish
+
+    def _on_worker_status(self, is_alive: bool, problem: str) -> None:
+        self.stream.publish("worker", {"alive": is_alive, "problem": problem})
+        for session in self.sessions:
+            session.on_worker_status(is_alive, problem)
+
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # a task without a reference may be collected
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle_still_opening(self, _: Request, __: Exception) -> Response:
+        what, done, total = self._progress
+        content = {
+            "error": "the movie is being opened",
+            "kind": "opening",
+            "doing": what,
+            "done": done,
+            "total": total,
+        }
+        return JSONResponse(content, 503, {"retry-after": "1"})
+
+    # The page
+
+    async def get_page(self, _: Request) -> Response:
+        """Return the page itself."""
         return FileResponse(self._static / "index.html", headers=REVALIDATE)
 
-    async def events(self, request: Request) -> Response:
-        """What happens, as it happens; as long as a page listens it is open."""
+    async def get_events(self, request: Request) -> Response:
+        """Stream news to a page, which counts as open while it listens."""
         page = request.query_params.get("page", "")
-        unbuffered = {
-            "x-accel-buffering": "no"
-        }  # a proxy that collects events would hold them up
+        headers = {"x-accel-buffering": "no"}  # proxies must not collect events
         return StreamingResponse(
-            self._listen(page), media_type="text/event-stream", headers=unbuffered
+            self._listen(page), media_type="text/event-stream", headers=headers
         )
 
     async def _listen(self, page: str) -> AsyncIterator[bytes]:
-        for session in self.sessions:
-            session.open_pages[page] += 1
+        self.open_pages[page] += 1
         try:
             async for event in self.stream.listen():
                 yield event
         finally:
-            for session in self.sessions:
-                session.open_pages[page] -= 1
+            self.open_pages[page] -= 1
 
-    # one movie
+    async def get_movies(self, _: Request) -> Response:
+        """Return all movies."""
+        self._require_open()
+        return JSONResponse([views.view_movie(session) for session in self.sessions])
 
-    async def movies(self, _: Request) -> Response:
-        """All movies."""
-        return JSONText([summaries.about(session) for session in self.sessions])
+    async def get_overview(self, _: Request) -> Response:
+        """Return all movies, with the estimated numbers of wrong events."""
+        self._require_open()
+        overview = [views.view_overview(session) for session in self.sessions]
+        return JSONResponse(overview)
 
-    async def image(self, request: Request) -> Response:
-        """The raw frame."""
-        return await self._picture(request, self._session(request).pictures.image)
+    # One movie
 
-    async def labels(self, request: Request) -> Response:
-        """The label image."""
-        return await self._picture(request, self._session(request).pictures.labels)
+    async def get_image(self, request: Request) -> Response:
+        """Return the raw frame."""
+        return await self._get_picture(request, self._session(request).pictures.image)
 
-    async def _picture(
+    async def get_labels(self, request: Request) -> Response:
+        """Return the label image."""
+        return await self._get_picture(request, self._session(request).pictures.labels)
+
+    async def _get_picture(
         self, request: Request, draw: Callable[[int, int | None], bytes]
     ) -> Response:
-        session, frame, z = (
-            self._session(request),
-            self._frame(request),
-            query_number(request, "z"),
-        )
-        asked, before = query_number(request, "v", 0), session.state
-        content = await asyncio.to_thread(draw, frame, z)
-        lasting = before is session.state and asked == before.masks.get(
-            frame, 0
-        )  # else of other masks than asked for
-        return Response(
-            content, media_type="image/png", headers=FOREVER if lasting else REVALIDATE
-        )
-
-    async def pair(self, request: Request) -> Response:
-        """A frame pair with its predicted events."""
-        return JSONText(await self._session(request).pair(self._frame(request, 1)))
-
-    async def questions(self, request: Request) -> Response:
-        """What to ask next."""
-        session, n = self._session(request), query_number(request, "n", 20) or 0
-        common = {
-            "revision": session.state.revision,
-            "version": session.predictor.weights.version,
-        }
-        questions = await session.ask_about(n, filter_of(request))
-        return JSONText({**common, "ready": session.asked >= 0, "questions": questions})
-
-    async def status(self, request: Request) -> Response:
-        """How far things are."""
-        page, target = (
-            request.query_params.get("page", ""),
-            query_number(request, "target", 0) or 0,
-        )
-        return JSONText(summaries.status(self._session(request), page, target))
-
-    async def tree(self, request: Request) -> Response:
-        """The family of a cell."""
-        frame, label = query_number(request, "frame"), query_number(request, "label")
-        if frame is None or label is None:
-            raise InputError("the family of a cell is asked for by frame and label")
-        return JSONText(await self._session(request).family(frame, label))
-
-    async def cells(self, request: Request) -> Response:
-        """The cells of a frame."""
-        cells = await asyncio.to_thread(
-            self._session(request).cells, self._frame(request)
-        )
-        return JSONText(cells.view())
-
-    async def answers(self, request: Request) -> Response:
-        """An answer."""
         session = self._session(request)
-        return JSONText(await session.answer(Sent.of(await body_of(request))))
+        frame = self._frame(request)
+        query = read_query(request, PictureQuery)
+        before = session.state
+        content = await asyncio.to_thread(draw, frame, query.z)
+        # Otherwise the picture may show other masks than the address says.
+        is_of_address = query.v == before.masks.get(frame, 0)
+        is_lasting = before is session.state and is_of_address
+        headers = CACHE_FOREVER if is_lasting else REVALIDATE
+        return Response(content, media_type="image/png", headers=headers)
 
-    async def undo(self, request: Request) -> Response:
-        """Take the last answer back."""
-        session, body = self._session(request), await body_of(request)
-        return JSONText(
-            await session.move(
-                Act.UNDO, key_of(body), number(body, "revision"), author_of(body)
-            )
-        )
-
-    async def redo(self, request: Request) -> Response:
-        """Bring an answer back."""
-        session, body = self._session(request), await body_of(request)
-        return JSONText(
-            await session.move(
-                Act.REDO, key_of(body), number(body, "revision"), author_of(body)
-            )
-        )
-
-    async def edits(self, request: Request) -> Response:
-        """An edit of the masks."""
+    async def get_pair(self, request: Request) -> Response:
+        """Return a frame pair with its predicted events."""
         session = self._session(request)
-        return JSONText(await session.edit(AskedEdit.of(await body_of(request))))
+        return JSONResponse(await session.view_pair(self._frame(request, 1)))
 
-    async def place(self, request: Request) -> Response:
-        """Where the person is."""
-        session, body = self._session(request), await body_of(request)
-        label = None if body.get("label") is None else number(body, "label")
-        await session.look(number(body, "frame"), label)
-        return JSONText({"place": session.place})
+    async def get_cells(self, request: Request) -> Response:
+        """Return the cells of a frame."""
+        session = self._session(request)
+        cells = await asyncio.to_thread(session.get_cells, self._frame(request))
+        return JSONResponse(cells.view())
 
-    async def doubts(self, request: Request) -> Response:
-        """Where in the movie predictions are in doubt."""
-        return JSONText(summaries.doubts(self._session(request)))
-
-    async def switch_events(self, request: Request) -> Response:
-        """Which kinds of events can happen in this movie."""
-        names = (await body_of(request)).get("events")
-        if not isinstance(names, list) or not all(
-            isinstance(name, str) for name in names
-        ):
-            raise InputError(
-                "events is no list; expected the names of the kinds that can happen"
-            )
-        return JSONText(await self._session(request).switch_events(names))
-
-    async def track(self, request: Request) -> Response:
-        """All that is predicted of a track is so, or it is wrong from a cell on."""
-        session, body = self._session(request), await body_of(request)
-        frame, label, right = (
-            number(body, "frame"),
-            number(body, "label"),
-            flag(body, "right", True),
-        )
-        return JSONText(
-            await session.judge_track(
-                frame, label, right, key_of(body), author_of(body)
-            )
+    async def get_questions(self, request: Request) -> Response:
+        """Return what to ask next."""
+        session = self._session(request)
+        query = read_query(request, QuestionQuery)
+        revision = session.state.revision
+        version = session.predictions.weights.version
+        questions = await session.view_questions(query)
+        return JSONResponse(
+            {"revision": revision, "version": version, "questions": questions}
         )
 
-    async def import_file(self, request: Request) -> Response:
-        """Earlier annotations; what is said about the file stands in the address."""
-        session, said = self._session(request), dict(request.query_params)
+    async def get_status(self, request: Request) -> Response:
+        """Return the state of annotation and learning."""
+        session = self._session(request)
+        query = read_query(request, StatusQuery)
+        return JSONResponse(views.view_status(session, query.page, query.target))
+
+    async def get_family(self, request: Request) -> Response:
+        """Return the family of a cell."""
+        session = self._session(request)
+        cell = read_query(request, CellQuery)
+        return JSONResponse(await session.view_family(cell.frame, cell.label))
+
+    async def get_doubts(self, request: Request) -> Response:
+        """Return where in the movie predictions are unsure."""
+        return JSONResponse(views.view_doubts(self._session(request)))
+
+    async def post_answer(self, request: Request) -> Response:
+        """Store an answer."""
+        session = self._session(request)
+        body = await read_body(request, AnswerRequest)
+        return JSONResponse(await session.answer(body))
+
+    async def post_edit(self, request: Request) -> Response:
+        """Edit masks."""
+        session = self._session(request)
+        body = await read_body(request, MaskEditRequest)
+        return JSONResponse(await session.edit_masks(body))
+
+    async def post_undo(self, request: Request) -> Response:
+        """Undo the last answer or edit."""
+        session = self._session(request)
+        body = await read_body(request, ChangeRequest)
+        return JSONResponse(await session.undo_or_redo(Act.UNDO, body))
+
+    async def post_redo(self, request: Request) -> Response:
+        """Redo what was undone last."""
+        session = self._session(request)
+        body = await read_body(request, ChangeRequest)
+        return JSONResponse(await session.undo_or_redo(Act.REDO, body))
+
+    async def post_position(self, request: Request) -> Response:
+        """Store where the person is."""
+        session = self._session(request)
+        body = await read_body(request, PositionRequest)
+        await session.save_position(body.frame, body.label)
+        return JSONResponse({"place": session.position})
+
+    async def post_event_kinds(self, request: Request) -> Response:
+        """Choose the kinds of events that can happen."""
+        session = self._session(request)
+        body = await read_body(request, EventKindsRequest)
+        return JSONResponse(await session.switch_events(body.events))
+
+    async def post_track_review(self, request: Request) -> Response:
+        """Confirm a track, or reject it from a cell on."""
+        session = self._session(request)
+        body = await read_body(request, TrackReviewRequest)
+        return JSONResponse(await session.review_track(body))
+
+    async def post_import(self, request: Request) -> Response:
+        """Import a file of annotations or weights."""
+        session = self._session(request)
+        query = read_query(request, ImportQuery)
         content = await request.body()
-        return JSONText(
-            await session.import_file(
-                said.get("file", ""), content, key_of(said), author_of(said)
-            )
-        )
+        reply = await session.import_file(query.file, content, query.key, query.author)
+        return JSONResponse(reply)
 
-    async def overview(self, _: Request) -> Response:
-        """All movies with about how many of their events are wrong."""
-        return JSONText([summaries.overview(session) for session in self.sessions])
-
-    async def apply(self, request: Request) -> Response:
-        """Let all other movies begin with what was learned of this one; which of them cannot, and why."""
+    async def post_apply(self, request: Request) -> Response:
+        """Start all other movies with the weights learned here."""
         session = self._session(request)
         with tempfile.TemporaryDirectory(prefix="clew-") as folder:
-            await session.export(Kind.WEIGHTS, Path(folder) / "weights")
-            learned = Beginning(
-                summaries.name_of(session), (Path(folder) / "weights").read_bytes()
-            )
+            path = Path(folder) / "weights"
+            await session.export(ExportKind.WEIGHTS, path)
+            weights = InitialWeights(views.printable_name(session), path.read_bytes())
         problems = []
-        for other in self.sessions:
+        others = [other for other in self.sessions if other is not session]
+        for other in others:
             try:
-                if other is not session:
-                    await other.begin_with(learned)
+                await other.start_with(weights)
             except ClewError as error:
                 problems.append({"movie": other.number, "problem": str(error)})
-        return JSONText(
-            {"applied": len(self.sessions) - 1 - len(problems), "problems": problems}
-        )
+        n_applied = len(others) - len(problems)
+        return JSONResponse({"applied": n_applied, "problems": problems})
 
-    async def export(self, request: Request) -> Response:
-        """A file to download."""
+    async def get_export(self, request: Request) -> Response:
+        """Return a file to download."""
         session = self._session(request)
         try:
-            kind = Kind(request.path_params["kind"])
+            kind = ExportKind(request.path_params["kind"])
         except ValueError:
-            raise HTTPException(
-                404, f"there is no such export; there are {', '.join(Kind)}"
-            ) from None
+            kinds = ", ".join(ExportKind)
+            raise HTTPException(404, f"no such export; expected {kinds}") from None
         folder = tempfile.TemporaryDirectory(prefix="clew-")
         path = Path(folder.name) / "export"
         try:
-            await session.export(kind, path)
+            state = await session.export(kind, path)
         except BaseException:
             folder.cleanup()
             raise
         name = FileName.of(kind, session.movie.name)
-        done = BackgroundTask(folder.cleanup)
         return FileResponse(
-            path, media_type=name.media_type, filename=name.name, background=done
+            path,
+            media_type=name.media_type,
+            filename=name.name,
+            headers={"x-clew-learned": "yes" if state["learned"] else "no"},
+            background=BackgroundTask(folder.cleanup),
         )
+
+    def _require_open(self) -> None:
+        if not self.sessions:
+            raise StillOpening
 
     def _session(self, request: Request) -> Session:
-        movie: int = request.path_params["m"]
-        if movie >= len(self.sessions):
-            raise HTTPException(404, f"there is no movie {movie}")
-        return self.sessions[movie]
+        """Return the session of the movie in the address."""
+        self._require_open()
+        number: int = request.path_params["movie"]
+        if number >= len(self.sessions):
+            raise HTTPException(404, f"there is no movie {number}")
+        return self.sessions[number]
 
-    def _frame(self, request: Request, following: int = 0) -> int:
-        """The frame of a request; one that others must follow is none of the last."""
-        frame: int = request.path_params["t"]
-        if frame >= self._session(request).movie.n_frames - following:
-            raise HTTPException(404, f"there is no frame {frame + following}")
+    def _frame(self, request: Request, n_following: int = 0) -> int:
+        """Return the frame in the address; so many frames must follow it."""
+        frame: int = request.path_params["frame"]
+        if frame >= self._session(request).movie.n_frames - n_following:
+            raise HTTPException(404, f"there is no frame {frame + n_following}")
         return frame
 
-    # the worker
 
-    def _on_reply(self, reply: Reply) -> None:
-        """What the worker says, in the event loop's thread."""
-        self.sessions[reply.movie].take(reply)
-
-    def _on_life(self, alive: bool, problem: str) -> None:
-        """A worker began or ended."""
-        self.stream.publish("worker", {"alive": alive, "problem": problem})
-        for session in self.sessions:
-            session.take_life(alive, problem)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be done meanwhile."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # or it could be thrown away before its end
-        task.add_done_callback(self._tasks.discard)
-
-
-def _publisher(
-    stream: EventsStream, movie: int
-) -> Callable[[str, dict[str, Any]], None]:
-    return lambda event, data: stream.publish(event, {"movie": movie, **data})
-
-
-def _in_loop(
-    loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any
-) -> None:
-    """From another thread; after the end, there is nobody to tell."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(call, *arguments)
-
-
-async def _on_http(_: Request, error: Exception) -> Response:
+async def _handle_http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return refusal(error.status_code, str(error.detail))
+    return reject(error.status_code, str(error.detail))
 
 
-async def _on_large(_: Request, __: Exception) -> Response:
-    return too_large()
+async def _handle_large_body(_: Request, __: Exception) -> Response:
+    return reject_large_body()
 
 
-async def _on_error(_: Request, error: Exception) -> Response:
-    """What clew raises on purpose, as the page understands it."""
+async def _handle_clew_error(_: Request, error: Exception) -> Response:
+    """Return an error that clew raised, with a code for the page."""
+    content: dict[str, Any] = {"error": str(error)}
     if isinstance(error, StaleRevision):
-        return JSONText(
-            {"error": str(error), "kind": "stale", "revision": error.present}, 409
-        )
-    if isinstance(error, Contradiction):
-        return JSONText({"error": str(error), "kind": "contradiction"}, 422)
-    if isinstance(error, InfeasibleAnnotation):
-        return JSONText({"error": str(error), "kind": "infeasible"}, 422)
-    if isinstance(error, InputError):
-        return JSONText({"error": str(error), "kind": "input"}, 400)
-    return JSONText({"error": str(error), "kind": "store"}, 500)
+        content["kind"] = "stale"
+        content["revision"] = error.present
+        return JSONResponse(content, 409)
+    codes: list[tuple[type[ClewError], str, int]] = [
+        (StaleMasks, "masks", 409),
+        (Contradiction, "contradiction", 422),
+        (InfeasibleAnnotation, "infeasible", 422),
+        (InputError, "input", 400),
+        (ClewError, "store", 500),
+    ]
+    for kind, code, status in codes:
+        if isinstance(error, kind):
+            return JSONResponse({**content, "kind": code}, status)
+    raise error
 
 
-async def _on_fault(_: Request, error: Exception) -> Response:
-    return JSONText(
-        {"error": f"unexpected {type(error).__name__}", "kind": "fault"}, 500
-    )
+async def _handle_fault(_: Request, error: Exception) -> Response:
+    content = {"error": f"unexpected {type(error).__name__}", "kind": "fault"}
+    return JSONResponse(content, 500)

@@ -32,16 +32,13 @@ from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from clew.app.launch import Bound, Certificate
-    from clew.app.opening import Opening, Report
-    from clew.app.server import Server
+    from clew.app.launch import Certificate, Socket
+    from clew.app.server import Report, Server
     from clew.app.session import Session
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
 STORE = ".annotations.clewdb"
-PORT = "port"
-"""Key of the setting in a store that remembers the port."""
 AT_ONCE = 1.0
 """Seconds to wait for errors of opening before the browser opens."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -90,8 +87,8 @@ def annotate(
             min=0,
             max=65535,
             show_default=False,
-            help="The port of the page; 0 for any. By default the one that this movie had last, so that answers which "
-            "a browser could not send find their way.",
+            help="Port of the page; 0 for any free one. By default 8637, or a free one "
+            "if that is taken.",
         ),
     ] = None,
     host: Annotated[
@@ -131,16 +128,22 @@ def annotate(
     The address contains a secret token: whoever has it can see the movie and answer. Ctrl-C ends the page; all answers
     are stored.
     """
-    from clew.app.launch import Address, addresses_of, check_public, make_server, run
-    from clew.app.opening import Opening
-    from clew.app.security import new_token
+    from clew.app.launch import (
+        Address,
+        allowed_addresses,
+        check_public,
+        read_token,
+        run,
+    )
+    from clew.app.server import Server
     from clew.tracking.persistence import load_tracker
     from clew.tracking.tracker import Tracker
 
     paths = _choose_stores(
         movies, labels, images, store, parse_frames(frames), radius is not None
     )
-    tls, public = _load_certificate(tls_cert, tls_key), public and check_public(public)
+    tls = _load_certificate(tls_cert, tls_key)
+    public = public and check_public(public)
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
@@ -150,69 +153,64 @@ def annotate(
         )
         for path, _ in paths
     ]
-    with contextlib.closing(_bind_socket(host, port, paths[0][1])) as bound:
-        address = Address.of(
-            bound, host, "http" if tls is None else "https", public, new_token()
-        )
-        allowed = addresses_of(bound, host, address.scheme, public)
+    with contextlib.closing(_bind_socket(host, port)) as bound:
+        scheme = "http" if tls is None else "https"
+        address = Address.of(bound, host, scheme, public, read_token())
 
-        def open_server(report: Report) -> Server:
+        def open_sessions(report: Report) -> list[Session]:
             """Open all sessions; runs in a thread while the page shows progress."""
             sessions: list[Session] = []
             with contextlib.ExitStack() as cleanup:
-                for number, (movie, (_, place)) in enumerate(
-                    zip(opened, paths, strict=True)
-                ):
-                    sessions.append(
-                        _open_session(
-                            number,
-                            movie,
-                            place,
-                            tracker,
-                            no_cache,
-                            weights is None,
-                            report,
-                        )
+                for movie, (_, path) in zip(opened, paths, strict=True):
+                    session = _open_session(
+                        len(sessions),
+                        movie,
+                        path,
+                        tracker,
+                        no_cache,
+                        weights is None,
+                        report,
                     )
-                    cleanup.callback(sessions[-1].close)
-                for session in sessions:
-                    session.store.note(PORT, address.port)
-                server, _ = make_server(sessions, allowed, address.token)
+                    sessions.append(session)
+                    cleanup.callback(session.close)
                 cleanup.pop_all()  # the server closes them from now on
-            return server
+            return sessions
 
         def announce(server: Server) -> None:
             """Print the address of the page."""
             _print_session_notes(
-                server.sessions, [place for _, place in paths], host, tls is not None
+                server.sessions, [path for _, path in paths], host, tls is not None
             )
             typer.echo(f"clew annotate: {address}")
             sys.stdout and sys.stdout.flush()
             print_note("Ctrl-C ends it.")
 
-        opening = Opening(open_server, address.token, allowed, announce)
+        server = Server(
+            open_sessions,
+            token=address.token,
+            addresses=allowed_addresses(bound, host, scheme, public),
+            on_open=announce,
+        )
         run(
-            opening,
+            server,
             bound,
-            lambda: _open_browser(str(address), opening) if browser else None,
+            lambda: _open_browser(str(address), server) if browser else None,
             tls,
         )
     print_note("ended; all answers are stored.")
 
 
-def _bind_socket(host: str, port: int | None, store: Path) -> Bound:
-    """The socket of the page: on the port that was asked for, or the one that the first movie had last."""
-    from clew.annotation.store.store import noted_in
-    from clew.app.launch import bind, bind_as_before
+def _bind_socket(host: str, port: int | None) -> Socket:
+    """Return the socket of the page, on the given port or the default one."""
+    from clew.app.launch import DEFAULT_PORT, bind, bind_default
 
     if port is not None:
         return bind(host, port)
-    last = noted_in(store, PORT)
-    bound = bind_as_before(host, last)
-    if last not in (None, bound.getsockname()[1]):
+    bound = bind_default(host)
+    if bound.getsockname()[1] != DEFAULT_PORT:
         print_note(
-            f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of then could "
-            "not send can be saved there to a file, and imported here"
+            f"port {DEFAULT_PORT} is taken, so another one is used; answers that a tab "
+            "could not send can be saved there to a file, and imported here"
         )
     return bound
 
@@ -345,12 +343,12 @@ def _make_example() -> Path:
     return folder / "01"
 
 
-def _open_browser(address: str, opening: Opening) -> None:
+def _open_browser(address: str, server: Server) -> None:
     """Open the browser, unless it would block the terminal; ignore errors."""
 
     def show() -> None:
-        opening.settled.wait(AT_ONCE)
-        if opening.failure is not None:
+        server.is_settled.wait(AT_ONCE)
+        if server.failure is not None:
             return
         with contextlib.suppress(Exception):
             found = webbrowser.get()

@@ -28,8 +28,7 @@ from clew.learning.likelihood import (
 )
 from clew.learning.losses import LOSSES
 from clew.learning.path import lambda_grid
-from clew.learning.task import Array, Task
-from clew.learning.weighted import weighted
+from clew.learning.task import Array, Task, weight_examples
 from clew.models.base import StructuredModel
 from clew.models.examples import Answers, Examples, check_lengths
 from clew.utils.parameters import check_fitted
@@ -153,7 +152,7 @@ class StructuredCRF(RegularizedEstimator):
                 f"{type(data.model).__name__} offers no marginals; expected a "
                 "Multiclass, Chain or Tree"
             )
-        task = weighted(self._make_task(data.model, data.X, data.Y, None), data.weights)
+        task = weight_examples(self._make_task(data.model, data.X, data.Y, None), data.weights)
         with ProgressLine(self.verbose, "likelihood") as line:
 
             def report_iteration(iteration: int, objective: float, gap: float) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from clew.errors import InputError
 from clew.estimators.data import TrainingData
 from clew.learning.selection import Fold
-from clew.learning.task import Indices, Mask, Subset, Task
-from clew.learning.weighted import weighted
+from clew.learning.task import Indices, Mask, Subset, Task, weight_examples
 from clew.models.base import StructuredModel
 from clew.models.examples import Annotation, Examples, take
 from clew.utils.validation import check_choice, check_int
@@ -148,14 +147,14 @@ def make_folds(
     """
     model, X, Y, weights = data
     if not can_hide(model) or all(map(_holds_out_examples, splits)):
-        training_task = weighted(make_training_task(X, Y), weights)
-        test_task = weighted(make_test_task(X, Y), weights)
+        training_task = weight_examples(make_training_task(X, Y), weights)
+        test_task = weight_examples(make_test_task(X, Y), weights)
         return _make_example_folds(training_task, test_task, splits)
 
     def make_task(factory: TaskFactory, partial: list[Annotation]) -> Task:
         used = [n for n, annotation in enumerate(partial) if model.n_parts(annotation)]
         task = factory(take(X, used), take(partial, used))
-        return weighted(task, None if weights is None else weights[used])
+        return weight_examples(task, None if weights is None else weights[used])
 
     return [
         Fold(make_task(make_training_task, train), make_task(make_test_task, test))

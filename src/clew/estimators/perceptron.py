@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from clew.estimators.base import StructuredEstimator
 from clew.estimators.data import TrainingData, make_generator
 from clew.learning.perceptron import perceptron
-from clew.learning.weighted import weighted
+from clew.learning.task import weight_examples
 from clew.models.base import StructuredModel
 from clew.models.examples import Examples
 from clew.parallel import Client
@@ -108,7 +108,7 @@ class StructuredPerceptron(StructuredEstimator):
                     callback(epoch, loss)
 
             self.result_ = perceptron(
-                weighted(task, data.weights),
+                weight_examples(task, data.weights),
                 averaged=self.averaged,
                 max_epochs=self.max_epochs,
                 patience=self.patience,

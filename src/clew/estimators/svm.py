@@ -25,15 +25,14 @@ from clew.estimators.data import (
 )
 from clew.estimators.model_selection import Split, make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
+from clew.learning.initialization import learn_from, starting_points
 from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.model_update import Regulariser, check_regulariser
-from clew.learning.multistart import learn_from, starting_points
 from clew.learning.passive_aggressive import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
 from clew.learning.result import Record, Result
 from clew.learning.selection import PathPoint, best_point, cross_validate
-from clew.learning.task import Array, Space, Task
-from clew.learning.weighted import weighted
+from clew.learning.task import Array, Space, Task, weight_examples
 from clew.models.base import CLPL, ListedLoss, StructuredModel
 from clew.models.examples import Annotation, Examples, check_lengths, n_examples
 from clew.models.labels import Classes, ClassWeight, check_classes
@@ -196,7 +195,7 @@ class StructuredSVM(RegularizedEstimator):
                 return loss.task(data.model, X, Y)
             return make_test_task(X, Y)
 
-        task = weighted(make_training_task(data.X, data.Y), data.weights)
+        task = weight_examples(make_training_task(data.X, data.Y), data.weights)
         if Space.COMPATIBLE in task.spaces - loss.spaces:
             # finds annotations that no output satisfies
             task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
@@ -293,7 +292,7 @@ class StructuredSVM(RegularizedEstimator):
                 self.feature_names_in_ = estimator.feature_names_in_
         check_margin(loss, data.weights)
         task = self._make_task(data.model, data.X, data.Y, None)
-        task = weighted(task, data.weights)
+        task = weight_examples(task, data.weights)
         state = self._get_online_state(task, lam)
         result = learn_batch(task, loss, state, make_generator(self.random_state))
         self.model_ = data.model
@@ -382,7 +381,7 @@ class StructuredSVM(RegularizedEstimator):
 def check_margin(loss: Loss, weights: Array | None) -> None:
     """Refuse weights of examples for a loss with a fixed margin.
 
-    Such a loss is not homogeneous in φ and Δ, see `clew.learning.weighted`.
+    Such a loss is not homogeneous in φ and Δ, see `clew.learning.task`.
     """
     if weights is not None and loss.margin:
         raise InputError(

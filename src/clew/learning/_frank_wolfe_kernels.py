@@ -92,7 +92,8 @@ def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
     kept = 0
     end = b.begins[0]
     for k in range(n_rows):
-        first, last = b.begins[k], b.begins[k + 1]
+        first = b.begins[k]
+        last = b.begins[k + 1]
         if not mask[k]:
             continue
         for p in range(first, last):
@@ -114,7 +115,9 @@ def _compact_products(b: Bounds, mask: Mask) -> None:
     """Move the inner products of the bounds in the mask to the front of their groups' blocks, in place."""
     places = np.empty(max(1, b.sizes.max()), np.int64)
     for g in range(len(b.head)):
-        size, kept, k = b.sizes[g], 0, b.head[g]
+        size = b.sizes[g]
+        kept = 0
+        k = b.head[g]
         for place in range(size - 1, -1, -1):
             if mask[k]:
                 kept += 1
@@ -145,7 +148,8 @@ def multiply(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """The inner products of bound k, at this place of group g, with the bounds before it; `dense` (d,) is scratch."""
     for p in range(b.begins[k], b.begins[k + 1]):
         dense[b.indices[p]] = b.data[p]
-    origin, room = b.start[g], b.room[g]
+    origin = b.start[g]
+    room = b.room[g]
     other = k
     for i in range(place, -1, -1):
         product = 0.0
@@ -198,7 +202,8 @@ def link_if_higher(
 
     There is room for it among the group's inner products; the scratch has it as the last one then.
     """
-    best, value = score_group(b, g, w, scratch), bound_value(b, k, w)
+    best = score_group(b, g, w, scratch)
+    value = bound_value(b, k, w)
     if not value > best + 1e-12 * (1.0 + abs(value)):
         return False
     b.alpha[k] = 0.0
@@ -216,9 +221,16 @@ def link_if_higher(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def append(
-    b: Bounds, n_rows: int, data: Array, indices: Indices, indptr: Indices, offsets: Array, groups: Indices, w: Array,
+    b: Bounds,
+    n_rows: int,
+    data: Array,
+    indices: Indices,
+    indptr: Indices,
+    offsets: Array,
+    groups: Indices,
+    w: Array,
     dense: Array,
-) -> int:  # fmt: skip
+) -> int:
     """Write rows at the end and link those that are above their group's other bounds at w."""
     scratch = make_scratch(b, groups)
     for i in range(len(groups)):
@@ -242,8 +254,11 @@ def improve_group(
     The inner products tell the values after a step, so that w moves once for all steps.
     """
     size = b.sizes[g]
-    rows, score, moved = scratch.rows[:size], scratch.score[:size], scratch.moved[:size]
-    best, mean = -np.inf, 0.0
+    rows = scratch.rows[:size]
+    score = scratch.score[:size]
+    moved = scratch.moved[:size]
+    best = -np.inf
+    mean = 0.0
     for i in range(size):
         best = max(best, score[i])
         mean += b.alpha[rows[i]] * score[i]
@@ -263,7 +278,8 @@ def improve_group(
     )
     for i in range(size):
         if moved[i] != 0.0:
-            move, k = moved[i] / lam, rows[i]
+            move = moved[i] / lam
+            k = rows[i]
             for p in range(b.begins[k], b.begins[k + 1]):
                 w[b.indices[p]] -= move * b.data[p]
             moved[i] = 0.0

@@ -103,7 +103,8 @@ class Algorithm:
 LAMBDAS = 1e-100, 1e100
 """The smallest and the largest λ: with features of the largest size, products of both are still numbers."""
 FOR_EVER = 10**9
-STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS = 100, 10_000
+STOCHASTIC_GROUPS = 100
+STOCHASTIC_WEIGHTS = 10_000
 """With fewer groups batches are too small to pay. With fewer weights most of them change with every example, and
 batches take no fewer passes (benchmarks/letters.py, 4,082 weights); one example after the other pays there too: 5.2
 instead of 7.3 CPU s side by side, full annotation."""

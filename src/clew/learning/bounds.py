@@ -8,16 +8,111 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
 
+from clew.errors import InputError
 from clew.learning import gram
-from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, sum_rows_by_group, sums
 from clew.learning.losses import LinearBounds
-from clew.learning.sparse_rows import ENTRY_BYTES, Rows, differences
+from clew.learning.sparse_rows import ENTRY_BYTES, ROW_BYTES, Rows, differences
 from clew.learning.task import Array, Indices, Mask, Matrix, dot
+
+EXPECTED_BOUNDS = 2
+"""Bounds of each group that must fit into the memory at the size of the first ones, which are the largest.
+
+Later ones differ less and less from the reward's features, a tenth of the first is common in text. Where they still do
+not fit, inactive ones are dropped and active ones merged: too many groups cost passes, never memory.
+"""
+ONLINE_SHARE = 0.25
+"""Of that size, where examples are answered one after the other: w has moved before most of them are looked at, so that
+their first bounds are as short as later ones. Whatever comes is kept within the memory as well (WorkingSet.reserve)."""
+BOUND_BYTES = ROW_BYTES + 32
+"""Of each bound beside its entries: offset, group, dual weight, idle count."""
+PEAK = 2.25
+"""Memory that bounds take while their arrays move: the old ones, and the new ones with room at the end (rows.SPARE)."""
+
+
+def make_groups(
+    n_examples: int, groups: int | str, plane: Matrix, memory: int
+) -> Indices:
+    """(N,) the group of each example: consecutive examples share a group, groups are of almost equal size.
+
+    "auto" starts with a group for each example and halves their number until EXPECTED_BOUNDS bounds of each fit into
+    `memory` bytes; `plane` is the first evaluation's (N, d) sparse rows, to measure from. A number is taken as it is.
+    """
+    if groups != "auto":
+        if (
+            not isinstance(groups, (int, np.integer))
+            or isinstance(groups, bool)
+            or groups < 1
+        ):
+            raise InputError(
+                f"groups must be 'auto' or a number of at least 1, not {groups!r}"
+            )
+        return _consecutive(n_examples, min(int(groups), n_examples))
+    count = n_examples
+    while True:
+        group_of = _consecutive(n_examples, count)
+        need = (
+            PEAK
+            * EXPECTED_BOUNDS
+            * (ENTRY_BYTES * _entries(plane, group_of) + BOUND_BYTES * count)
+        )
+        if need <= memory or count == 1:
+            return group_of
+        count = (count + 1) // 2
+
+
+def fit_unseen(
+    n_examples: int, base: Matrix, memory: int, online: bool = False
+) -> bool:
+    """Whether bounds of a group for each example fit into the memory even if all have twice the base's entries.
+
+    Then nobody has to look at the first bounds to know. With `online` examples are answered one after the other.
+    """
+    entries = 2 * int(base.nnz) * (ONLINE_SHARE if online else 1.0)
+    return (
+        PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * entries + BOUND_BYTES * n_examples)
+        <= memory
+    )
+
+
+def _consecutive(n_examples: int, count: int) -> Indices:
+    return (np.arange(n_examples) * count) // n_examples
+
+
+def _entries(plane: Matrix, group_of: Indices) -> int:
+    """Entries of the rows' sums by group."""
+    return int(sum_rows_by_group(sp.csr_array(plane), group_of).nnz)
+
+
+def sum_rows_by_group(rows: Matrix, group_of: Indices) -> Matrix:
+    """(G, d) CSR: the sums of sparse rows (n, d) over each group."""
+    n = len(group_of)
+    n_groups = int(group_of.max(initial=-1)) + 1
+    if n == n_groups and (group_of == np.arange(n)).all():
+        return rows
+    sums = sp.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(n_groups, n))
+    return sp.csr_array(sums @ rows)
+
+
+def sums(values: Array, group_of: Indices, n_groups: int) -> Array:
+    """(G,) the sums of values (n,) over each group."""
+    return np.asarray(
+        np.bincount(group_of, weights=values, minlength=n_groups), dtype=float
+    )
+
+
+def group_keys(group_of: Indices, keys: Sequence[bytes]) -> list[bytes]:
+    """A fingerprint of each group: that of its examples together."""
+    digests = [blake2b(digest_size=16) for _ in range(int(group_of.max()) + 1)]
+    for g, key in zip(group_of, keys, strict=True):
+        digests[g].update(key)
+    return [digest.digest() for digest in digests]
+
 
 UNLIMITED = 2**62
 
@@ -45,10 +140,8 @@ class Bundle:
         self.n_groups = int(group_of.max()) + 1
         self.keys = None if keys is None else group_keys(group_of, keys)
         self.memory = memory
-        self.base, self.base_offsets = (
-            sp.csr_array((self.n_groups, n_features)),
-            np.zeros(self.n_groups),
-        )
+        self.base = sp.csr_array((self.n_groups, n_features))
+        self.base_offsets = np.zeros(self.n_groups)
         if base is not None:
             self.base = sum_rows_by_group(sp.csr_array(base.features), group_of)
             self.base_offsets = sums(base.offsets, group_of, self.n_groups)
@@ -187,7 +280,8 @@ class Bundle:
         members, first = self.sorted_by_group()
         if not len(members):
             return
-        gram, alpha = self.inner_products(), normalize_dual_weights(self)
+        gram = self.inner_products()
+        alpha = normalize_dual_weights(self)
         references = argmax_per_group(alpha, members, first)
         bare = references < 0
         chosen = np.where(bare, members[0], references)
@@ -198,16 +292,12 @@ class Bundle:
         group = self.group[members]
         self.slopes = Rows.of(differences(self.slopes.csr[members], shift[group]))
         self.offsets = self.offsets[members] - offsets[group]
-        self.base, self.base_offsets = (
-            sp.csr_array(self.base + shift),
-            self.base_offsets + offsets,
-        )
+        self.base = sp.csr_array(self.base + shift)
+        self.base_offsets = self.base_offsets + offsets
         self._gram = gram.relative_to(references).select(members)
-        self.group, self.alpha, self.idle = (
-            group,
-            self.alpha[members],
-            self.idle[members],
-        )
+        self.group = group
+        self.alpha = self.alpha[members]
+        self.idle = self.idle[members]
 
     def replace(
         self,
@@ -219,25 +309,25 @@ class Bundle:
         products: gram.Gram,
     ) -> None:
         """Have these bounds instead, with their inner products, relative to the same bases."""
-        self.slopes, self.offsets, self.group = slopes, offsets, group
-        self.alpha, self.idle, self._gram = alpha, idle, products
+        self.slopes = slopes
+        self.offsets = offsets
+        self.group = group
+        self.alpha = alpha
+        self.idle = idle
+        self._gram = products
 
     def set_base(self, base: LinearBounds) -> None:
         """Take another linear function of each group, for bounds that will be given relative to it (`replace`)."""
-        self.base, self.base_offsets = (
-            sum_rows_by_group(sp.csr_array(base.features), self.group_of),
-            self.sum_by_group(base.offsets),
-        )
+        self.base = sum_rows_by_group(sp.csr_array(base.features), self.group_of)
+        self.base_offsets = self.sum_by_group(base.offsets)
 
     def relative_to(self, base: LinearBounds) -> None:
         """Keep the bounds as differences from another linear function of each group."""
         whole = sp.csr_array(self.slopes.csr + self.base[self.group])
         offsets = self.offsets + self.base_offsets[self.group]
         self.set_base(base)
-        self.slopes, self._gram = (
-            Rows.of(differences(whole, self.base[self.group])),
-            None,
-        )
+        self.slopes = Rows.of(differences(whole, self.base[self.group]))
+        self._gram = None
         self.offsets = offsets - self.base_offsets[self.group]
 
     def keep(self, mask: Mask) -> None:
@@ -245,8 +335,10 @@ class Bundle:
         if mask.all():
             return
         self.slopes = self.slopes.select(np.flatnonzero(mask))
-        self.offsets, self.group = self.offsets[mask], self.group[mask]
-        self.alpha, self.idle = self.alpha[mask], self.idle[mask]
+        self.offsets = self.offsets[mask]
+        self.group = self.group[mask]
+        self.alpha = self.alpha[mask]
+        self.idle = self.idle[mask]
         known = 0 if self._gram is None else len(self._gram.slot)
         self._gram = None if self._gram is None else self._gram.select(mask[:known])
 
@@ -319,11 +411,9 @@ class Bundle:
             return fresh
         if self.keys == fresh.keys and np.array_equal(self.group_of, fresh.group_of):
             bundle = self.copy()
-            bundle.added, bundle.idle, bundle.memory = (
-                0,
-                np.zeros(len(self), dtype=np.intp),
-                fresh.memory,
-            )
+            bundle.added = 0
+            bundle.idle = np.zeros(len(self), dtype=np.intp)
+            bundle.memory = fresh.memory
             return bundle
         index = {key: g for g, key in enumerate(fresh.keys)}
         place = np.array([index.get(key, -1) for key in self.keys], dtype=np.intp)
@@ -340,11 +430,10 @@ class Bundle:
         last[place[place >= 0]] = np.flatnonzero(place >= 0)
         stays = (place[self.group] >= 0) & (last[place[self.group]] == self.group)
         bundle.slopes = self.slopes.select(np.flatnonzero(stays))
-        bundle.offsets, bundle.group = self.offsets[stays], place[self.group][stays]
-        bundle.alpha, bundle.idle = (
-            self.alpha[stays],
-            np.zeros(int(stays.sum()), dtype=np.intp),
-        )
+        bundle.offsets = self.offsets[stays]
+        bundle.group = place[self.group][stays]
+        bundle.alpha = self.alpha[stays]
+        bundle.idle = np.zeros(int(stays.sum()), dtype=np.intp)
         return bundle
 
 

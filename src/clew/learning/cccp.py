@@ -9,14 +9,30 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
-from clew.learning.bounds import Bundle
-from clew.learning.losses import LinearBounds, Loss, require_spaces, simplify
+from clew.learning.bounds import Bundle, make_groups
+from clew.learning.frank_wolfe import (
+    StochasticPhase,
+    Watch,
+    asked,
+    begins_unseen,
+    uses_stochastic_phase,
+)
+from clew.learning.losses import (
+    LinearBounds,
+    Loss,
+    concave_part,
+    convex_part,
+    require_spaces,
+    simplify,
+)
 from clew.learning.model_update import (
     Regulariser,
     check_regulariser,
@@ -25,16 +41,9 @@ from clew.learning.model_update import (
     regularisation,
     solve_model_update,
 )
-from clew.learning.passes import Callback, LimitReached, OracleCounter
-from clew.learning.phase import (
-    StochasticPhase,
-    Watch,
-    asked,
-    begins_unseen,
-    uses_stochastic_phase,
-)
-from clew.learning.result import Result, Status, warn_if_not_converged
-from clew.learning.task import Array, Task, dot, separated
+from clew.learning.result import Record, Result, Status, warn_if_not_converged
+from clew.learning.sparse_rows import differences
+from clew.learning.task import Array, Indices, Task, dot, separated
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
     check_callable,
@@ -43,13 +52,145 @@ from clew.utils.validation import (
     short_repr,
 )
 
+log = logging.getLogger("clew")
+Callback = Callable[[Record], None]
+
+
+class LimitReached(Exception):  # not an error: a limit that ends the loops
+    """The passes or the time that were allowed are used up."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+class OracleCounter:
+    """What a fit has asked of its data, how long that took, and the lines of its history."""
+
+    def __init__(
+        self,
+        task: Task,
+        loss: Loss,
+        algorithm: Algorithm,
+        callback: Callback | None = None,
+    ) -> None:
+        self.task = task
+        self.loss = loss
+        self.algorithm = algorithm
+        self.callback = callback
+        self.count = self.reward_count = 0.0
+        """Inferences for C and for R, in units of the number of examples."""
+        self.seconds = 0.0
+        self.began = time.perf_counter()
+        self.history: list[Record] = []
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the fit began."""
+        return time.perf_counter() - self.began
+
+    def reward(self, w: Array) -> LinearBounds:
+        """R_n and its subgradients at w."""
+        began = time.perf_counter()
+        reward = concave_part(self.task, self.loss, w)
+        self.seconds += time.perf_counter() - began
+        self.reward_count += self.loss.reward is not None
+        return reward
+
+    def penalty(self, w: Array) -> LinearBounds:
+        """C_n and its subgradients at w: line 7."""
+        return self._penalty(w, None, 1.0)
+
+    def batch(self, w: Array, examples: Indices) -> LinearBounds:
+        """C_n and its subgradients at w for some examples, counted as their share of a pass."""
+        return self._penalty(w, examples, len(examples) / self.task.n_examples)
+
+    def _penalty(
+        self, w: Array, examples: Indices | None, share: float
+    ) -> LinearBounds:
+        began = time.perf_counter()
+        linear = convex_part(self.task, self.loss, w, examples)
+        self.seconds += time.perf_counter() - began
+        self.count += share
+        self.reward_count += self.loss.needs_clipping * share
+        return linear
+
+    def passed(self, share: float, seconds: float) -> None:
+        """Count inferences for C that a task made on its own, while w moved."""
+        self.count = self.count + share
+        self.seconds = self.seconds + seconds
+
+    def record(
+        self,
+        iteration: int,
+        bounds: int,
+        upper: float,
+        lower: float,
+        precision: float,
+        certified: bool,
+    ) -> None:
+        """Tell the callback where the fit stands; what is certified goes into the history too."""
+        record = Record(
+            iteration,
+            self.count,
+            bounds,
+            upper,
+            lower,
+            precision,
+            self.elapsed,
+            certified,
+        )
+        if certified:
+            self.history.append(record)
+        log.debug("%s", record)
+        if self.callback is not None:
+            self.callback(record)
+
+    def limit_reached(self) -> Status | None:
+        """The limit that was reached, if any."""
+        if self.count >= self.algorithm.max_passes:
+            return Status.PASS_LIMIT
+        limit = self.algorithm.time_limit
+        return Status.TIME_LIMIT if limit is not None and self.elapsed > limit else None
+
+    def check_limits(self) -> None:
+        """Raise where a limit was reached."""
+        status = self.limit_reached()
+        if status is not None:
+            raise LimitReached(status)
+
+    def first_bundle(
+        self, convex: LinearBounds | None, base: LinearBounds, warm_start: Result | None
+    ) -> Bundle:
+        """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
+        task = self.task
+        options = self.algorithm
+        groups = np.arange(task.n_examples)
+        if convex is not None:
+            plane = differences(
+                sp.csr_array(convex.features), sp.csr_array(base.features)
+            )
+            groups = make_groups(task.n_examples, options.groups, plane, options.memory)
+        bundle = Bundle(task.n_features, groups, task.keys, base, options.memory)
+        old = None if warm_start is None else warm_start.bundle
+        if (
+            old is None
+            or warm_start is None
+            or warm_start.loss != self.loss
+            or old.n_features != task.n_features
+        ):
+            return bundle
+        return old.transfer_bounds(bundle)
+
+
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
 log = logging.getLogger("clew")
 
-INITIAL_STEP_SIZE, SMALLEST_STEP_SIZE = 0.5, 0.2
+INITIAL_STEP_SIZE = 0.5
+SMALLEST_STEP_SIZE = 0.2
 """The share of the way from the best w to the model's minimiser."""
-MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
+MODEL_PRECISION = 0.2
+FINEST_PRECISION = 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
 REPEATS = 10
@@ -144,7 +285,10 @@ class _Run:
         algorithm: Algorithm,
         callback: Callback | None,
     ) -> None:
-        self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
+        self.task = task
+        self.loss = loss
+        self.lam = lam
+        self.regulariser = regulariser
         self.algorithm = algorithm
         self.n = task.n_examples
         self.passes = OracleCounter(task, loss, algorithm, callback)
@@ -157,7 +301,8 @@ class _Run:
         self.phase: StochasticPhase | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
-        self.lower_bound, self.gap = -np.inf, np.inf
+        self.lower_bound = -np.inf
+        self.gap = np.inf
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
@@ -199,21 +344,38 @@ class _Run:
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
             )
         except LimitReached as limit:
-            point, status = self._point(*self.best), limit.status
+            point = self._point(*self.best)
+            status = limit.status
         except KeyboardInterrupt:
-            point, status = (
-                self._point(*self.best, reward if interrupted else None),
-                Status.INTERRUPTED,
-            )
+            point = self._point(*self.best, reward if interrupted else None)
+            status = Status.INTERRUPTED
         warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
-            w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
-            lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes.count,
-            reward_passes=self.passes.reward_count, bounds=self.bundle.added, iterations=self.iteration,
-            seconds={"oracle": self.passes.seconds, "master": self.master, "total": self.passes.elapsed},
-            residual=self.residual, inexactness=self.inexactness, n_examples=self.n, history=tuple(self.passes.history),
-            bundle=self.bundle, n_groups=self.bundle.n_groups, fallbacks=self.fallbacks,
-        )  # fmt: skip
+            w=point.w,
+            objective=point.objective,
+            lower_bound=self.lower_bound,
+            gap=self.gap,
+            status=status,
+            lam=self.lam,
+            regulariser=self.regulariser,
+            loss=self.loss,
+            passes=self.passes.count,
+            reward_passes=self.passes.reward_count,
+            bounds=self.bundle.added,
+            iterations=self.iteration,
+            seconds={
+                "oracle": self.passes.seconds,
+                "master": self.master,
+                "total": self.passes.elapsed,
+            },
+            residual=self.residual,
+            inexactness=self.inexactness,
+            n_examples=self.n,
+            history=tuple(self.passes.history),
+            bundle=self.bundle,
+            n_groups=self.bundle.n_groups,
+            fallbacks=self.fallbacks,
+        )
 
     def _outer(self, point: _Point) -> _Point:
         """The CCCP iterations: lines 3 to 15."""
@@ -257,9 +419,12 @@ class _Run:
             self.bundle, point.v, self.lam * self.n, self.regulariser
         )
         lower = (lower + point.constant) / self.n
-        share, proposed, repeats = MODEL_PRECISION, point.w, 0
+        share = MODEL_PRECISION
+        proposed = point.w
+        repeats = 0
         if self.phase is not None and upper - lower <= precision:
-            self.lower_bound, self.gap = lower, upper - lower
+            self.lower_bound = lower
+            self.gap = upper - lower
             self._record(upper, lower, precision)
             return False
         while True:
@@ -271,7 +436,8 @@ class _Run:
             )
             stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
-            self.lower_bound, self.gap = lower, upper - lower
+            self.lower_bound = lower
+            self.gap = upper - lower
             self._record(upper, lower, precision)
             if upper - lower <= precision:
                 return False
@@ -283,7 +449,7 @@ class _Run:
                 continue
             if stalled or repeats > REPEATS:
                 log.warning(
-                    "the gap stays at %.3g: numbers so far apart allow no more precision",
+                    "the gap stays at %.3g: limited by floating-point precision; consider scaling the features",
                     upper - lower,
                 )
                 return True

@@ -32,7 +32,8 @@ class Hinges:
     ) -> None:
         self.slopes: Matrix = sp.csr_array(slopes)
         self.n_examples, self.n_features = self.slopes.shape
-        self.offset, self.keys = offset, keys
+        self.offset = offset
+        self.keys = keys
 
     def argmax(
         self,
@@ -78,7 +79,8 @@ class ListedTask:
                 f"example {empty[0]}: no output agrees with its annotation",
                 int(empty[0]),
             )
-        right, wrong = np.flatnonzero(compatible), np.flatnonzero(~compatible)
+        right = np.flatnonzero(compatible)
+        wrong = np.flatnonzero(~compatible)
         share = 1.0 / n_compatible[example_of[right]]
         mean = (
             sp.csr_array(

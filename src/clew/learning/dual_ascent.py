@@ -87,18 +87,32 @@ def ascend(
     the creeping leads.
     """
     members, first = bundle.sorted_by_group()
-    gram, rows = bundle.inner_products(), bundle.slopes
+    gram = bundle.inner_products()
+    rows = bundle.slopes
     alpha = normalize_dual_weights(bundle)
     dual = _Dual(
         rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
     )
-    reached, hopeless = -np.inf, 0
+    reached = -np.inf
+    hopeless = 0
     for left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
         gap = _sweeps(
-            rows.data, rows.indices, rows.indptr, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
-            alpha, w, lam, tol, settings.sweeps,
-        )  # fmt: skip
+            rows.data,
+            rows.indices,
+            rows.indptr,
+            dual.offsets,
+            members,
+            first,
+            gram.blocks,
+            gram.start,
+            gram.size,
+            alpha,
+            w,
+            lam,
+            tol,
+            settings.sweeps,
+        )
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
         value = dual.value(alpha)
@@ -108,7 +122,8 @@ def ascend(
         hopeless = hopeless + 1 if left * (value - reached) < gap - tol else 0
         if hopeless > settings.patience:
             break
-        reached, alpha = value, _subspace_step(dual, alpha, value, settings)
+        reached = value
+        alpha = _subspace_step(dual, alpha, value, settings)
     return alpha
 
 
@@ -143,7 +158,8 @@ def _conjugate_gradients(
     dual: _Dual, alpha: Array, active: Indices, steps: int
 ) -> Array:
     """The change of α on the active bounds that maximises the dual, within what keeps every group's sum."""
-    rows, group = dual.slopes.select(active), dual.group[active]
+    rows = dual.slopes.select(active)
+    group = dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
     def centred(p: Array) -> Array:
@@ -153,7 +169,8 @@ def _conjugate_gradients(
         )
 
     residual = centred(dual.offsets[active] + rows.multiply(dual.weights(alpha)))
-    step, direction = np.zeros(len(active)), residual
+    step = np.zeros(len(active))
+    direction = residual
     norm = enough = float(residual @ residual)
     for _ in range(steps):
         if norm <= 1e-6 * enough:
@@ -164,17 +181,29 @@ def _conjugate_gradients(
             break
         step = step + (norm / curvature) * direction
         residual = residual - (norm / curvature) * curved
-        previous, norm = norm, float(residual @ residual)
+        previous = norm
+        norm = float(residual @ residual)
         direction = residual + (norm / previous) * direction
     return step
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _sweeps(
-    data: Array, indices: Indices, indptr: Indices, offsets: Array, members: Indices, first: Indices,
-    gram: Array, start: Indices, stride: Indices,
-    alpha: Array, w: Array, lam: float, tol: float, max_sweeps: int,
-) -> float:  # fmt: skip
+    data: Array,
+    indices: Indices,
+    indptr: Indices,
+    offsets: Array,
+    members: Indices,
+    first: Indices,
+    gram: Array,
+    start: Indices,
+    stride: Indices,
+    alpha: Array,
+    w: Array,
+    lam: float,
+    tol: float,
+    max_sweeps: int,
+) -> float:
     """Sweep over the groups until the summed gap is below tol; changes alpha and w in place, returns the gap."""
     n_groups = len(first) - 1
     largest = 0

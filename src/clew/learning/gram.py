@@ -40,7 +40,8 @@ class Gram:
 def _shift(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
     """G_jk − G_jr − G_rk + G_rr in each block, in place."""
     for g in range(len(size)):
-        n, r = size[g], slot[g]
+        n = size[g]
+        r = slot[g]
         if r < 0:
             continue
         origin = start[g]
@@ -68,9 +69,19 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
     )
     blocks = np.empty(start[-1])
     _fill(
-        rows.data, rows.indices, rows.indptr, rows.n_columns, members, first, blocks, start,
-        old.blocks, old.start, old.size, old_slot,
-    )  # fmt: skip
+        rows.data,
+        rows.indices,
+        rows.indptr,
+        rows.n_columns,
+        members,
+        first,
+        blocks,
+        start,
+        old.blocks,
+        old.start,
+        old.size,
+        old_slot,
+    )
     return Gram(blocks, start, size, slot)
 
 
@@ -83,10 +94,19 @@ def places(members: Indices, first: Indices) -> Indices:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _fill(
-    data: Array, indices: Indices, indptr: Indices, n_features: int, members: Indices, first: Indices,
-    blocks: Array, start: Indices,
-    old_blocks: Array, old_start: Indices, old_size: Indices, old_slot: Indices,
-) -> None:  # fmt: skip
+    data: Array,
+    indices: Indices,
+    indptr: Indices,
+    n_features: int,
+    members: Indices,
+    first: Indices,
+    blocks: Array,
+    start: Indices,
+    old_blocks: Array,
+    old_start: Indices,
+    old_size: Indices,
+    old_slot: Indices,
+) -> None:
     """Copy the inner products that are known and compute the others."""
     dense = np.zeros(n_features)
     for g in range(len(first) - 1):
@@ -118,9 +138,17 @@ def _fill(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def pairwise_steps(
-    score: Array, moved: Array, alpha: Array, members: Indices, gram: Array, origin: int, stride: int, lam: float,
-    tol: float, max_steps: int,
-) -> None:  # fmt: skip
+    score: Array,
+    moved: Array,
+    alpha: Array,
+    members: Indices,
+    gram: Array,
+    origin: int,
+    stride: int,
+    lam: float,
+    tol: float,
+    max_steps: int,
+) -> None:
     """Ascent in the dual on one group's simplex: mass goes from its worst active bound to its best one.
 
     `members` are the rows of its bounds, `score` their values at w, ⟨a_i, a_j⟩ is gram[origin + i·stride + j]. Ends
@@ -128,7 +156,8 @@ def pairwise_steps(
     """
     size = len(members)
     for _ in range(max_steps):
-        up, down = -1, -1
+        up = -1
+        down = -1
         for i in range(size):
             if up < 0 or score[i] > score[up]:
                 up = i
@@ -136,7 +165,8 @@ def pairwise_steps(
                 down = i
         if down < 0 or score[up] - score[down] <= tol:
             break
-        a, b = members[up], members[down]
+        a = members[up]
+        b = members[down]
         curvature = (
             gram[origin + up * stride + up] + gram[origin + down * stride + down]
         )

@@ -20,8 +20,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
-from clew.learning.task import Array, Indices, Space, Subset, Task, dot
-from clew.learning.weighted import Weighted
+from clew.learning.task import Array, Indices, Space, Subset, Task, WeightedTask, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import check_floats, check_int, check_positive
 
@@ -126,7 +125,8 @@ def maximise_likelihood(
                 options=options,
             )
         w = np.asarray(found.x, dtype=float)
-    objective, gap = problem(w)[0], problem.gap(w)
+    objective = problem(w)[0]
+    gap = problem.gap(w)
     if gap > tol:
         warnings.warn(
             f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} (asked: {tol:.3g})",
@@ -134,10 +134,18 @@ def maximise_likelihood(
             stacklevel=3,
         )
     return LikelihoodResult(
-        w=w, objective=objective, gap=gap, convex=problem.convex, converged=gap <= tol, lam=lam,
-        iterations=len(history), evaluations=problem.evaluations, seconds=time.perf_counter() - began,
-        n_examples=task.n_examples, history=tuple(history),
-    )  # fmt: skip
+        w=w,
+        objective=objective,
+        gap=gap,
+        convex=problem.convex,
+        converged=gap <= tol,
+        lam=lam,
+        iterations=len(history),
+        evaluations=problem.evaluations,
+        seconds=time.perf_counter() - began,
+        n_examples=task.n_examples,
+        history=tuple(history),
+    )
 
 
 class _Problem:
@@ -145,7 +153,8 @@ class _Problem:
 
     def __init__(self, task: Task, lam: float) -> None:
         self.task, self.examples, self.share = summable(task)
-        self.lam, self.evaluations = lam, 0
+        self.lam = lam
+        self.evaluations = 0
         # with everything annotated, Y* has one output for each example, whose features do not depend on w
         zero = np.zeros(task.n_features)
         free, self.known = self.task.log_partition(
@@ -160,10 +169,8 @@ class _Problem:
         self.evaluations += 1
         every, slope = self.task.log_partition(w, Space.ALL, self.share, self.examples)
         if self.convex:
-            value, known = (
-                float(dot(self.share, every) - dot(self.known, w)),
-                self.known,
-            )
+            value = float(dot(self.share, every) - dot(self.known, w))
+            known = self.known
         else:
             agreeing, known = self.task.log_partition(
                 w, Space.COMPATIBLE, self.share, self.examples
@@ -195,7 +202,7 @@ def summable(task: Task) -> tuple[SummableTask, Indices | None, Array]:
     examples = task.examples if isinstance(task, Subset) else None
     share = np.ones(task.n_examples)
     whole = task.task if isinstance(task, Subset) else task
-    if isinstance(whole, Weighted):
+    if isinstance(whole, WeightedTask):
         share = whole.weights if examples is None else whole.weights[examples]
         whole = whole.task
     if not isinstance(whole, SummableTask):

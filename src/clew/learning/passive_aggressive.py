@@ -65,19 +65,15 @@ class _Ascent:
     """W, how many examples it has seen, and the largest β among them."""
 
     def __init__(self, state: OnlineResult) -> None:
-        self.lam, self.w, self.seen, self.largest = (
-            state.lam,
-            state.last.copy(),
-            state.n_examples,
-            state.largest,
-        )
+        self.lam = state.lam
+        self.w = state.last.copy()
+        self.seen = state.n_examples
+        self.largest = state.largest
 
     def learn(self, task: Task, loss: Loss, examples: Indices) -> float:
         """A step for each of these examples, at bounds that are found at the same w; their losses there, summed."""
-        penalty, reward = (
-            convex_part(task, loss, self.w, examples),
-            concave_part(task, loss, self.w, examples),
-        )
+        penalty = convex_part(task, loss, self.w, examples)
+        reward = concave_part(task, loss, self.w, examples)
         losses = penalty.values - reward.values
         rows = sp.csr_array(penalty.features - reward.features)
         offsets = losses - rows @ self.w
@@ -89,7 +85,8 @@ class _Ascent:
                 scale *= most / self.largest
                 self.largest = most
             entries = slice(rows.indptr[k], rows.indptr[k + 1])
-            columns, slope = rows.indices[entries], rows.data[entries]
+            columns = rows.indices[entries]
+            slope = rows.data[entries]
             value = scale * float(self.w[columns] @ slope) + float(offsets[k])
             if value > 0 and len(slope):
                 beta = min(value / float(slope @ slope), most)
@@ -110,7 +107,10 @@ def learn_batch(
         raise InputError(
             f"this batch has {task.n_features} features; expected {len(state.w)}, as before"
         )
-    ascent, mean, steps, total = _Ascent(state), state.w.copy(), state.steps, 0.0
+    ascent = _Ascent(state)
+    mean = state.w.copy()
+    steps = state.steps
+    total = 0.0
     order = rng.permutation(task.n_examples)
     for first in range(0, len(order), MINI_BATCH):
         some = order[first : first + MINI_BATCH]
@@ -119,6 +119,11 @@ def learn_batch(
         steps += 1
         mean += (2.0 / (steps + 1.0)) * (ascent.w - mean)
     return replace(
-        state, w=mean, last=ascent.w, steps=steps, n_examples=ascent.seen, largest=ascent.largest,
+        state,
+        w=mean,
+        last=ascent.w,
+        steps=steps,
+        n_examples=ascent.seen,
+        largest=ascent.largest,
         loss=total / len(order),
-    )  # fmt: skip
+    )

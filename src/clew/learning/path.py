@@ -65,9 +65,12 @@ class Path:
         warm_start: Result | None = None,
         callback: Callback | None = None,
     ) -> None:
-        self.task, self.loss, self.regulariser = task, loss, regulariser
+        self.task = task
+        self.loss = loss
+        self.regulariser = regulariser
         self.algorithm = algorithm or Algorithm()
-        self.given, self.callback = start, callback
+        self.given = start
+        self.callback = callback
         self.first = (
             None
             if start is not None
@@ -91,9 +94,15 @@ class Path:
             if w is None and self.last is not None:
                 w = self.last.w
         self.last = learn(
-            self.task, self.loss, lam, regulariser=self.regulariser, algorithm=self.algorithm, start=w,
-            warm_start=self.last, callback=self.callback,
-        )  # fmt: skip
+            self.task,
+            self.loss,
+            lam,
+            regulariser=self.regulariser,
+            algorithm=self.algorithm,
+            start=w,
+            warm_start=self.last,
+            callback=self.callback,
+        )
         self.weights[lam] = self.last.w
         return self.last
 
@@ -125,9 +134,14 @@ def fit_path(
     """
     algorithm = algorithm or Algorithm()
     path = Path(
-        task, loss, regulariser=regulariser, algorithm=replace(algorithm, patience=patience * algorithm.patience),
-        start=start, warm_start=warm_start, callback=callback,
-    )  # fmt: skip
+        task,
+        loss,
+        regulariser=regulariser,
+        algorithm=replace(algorithm, patience=patience * algorithm.patience),
+        start=start,
+        warm_start=warm_start,
+        callback=callback,
+    )
     for lam in check_path(lams):
         yield path.fit(lam)
 

@@ -35,7 +35,8 @@ class _Epochs:
     """Epochs of any task, by its argmax."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.steps = task, 0
+        self.task = task
+        self.steps = 0
         self.weights = np.zeros(task.n_features), np.zeros(task.n_features)
 
     def run(self, order: Indices) -> None:
@@ -75,7 +76,9 @@ def perceptron(
     check_bool(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
     epochs: Epochs = task.epochs() if isinstance(task, EpochTask) else _Epochs(task)
-    steps, best_w, losses = 0, np.zeros(task.n_features), list[float]()
+    steps = 0
+    best_w = np.zeros(task.n_features)
+    losses = list[float]()
     while len(losses) < max_epochs:
         epochs.run(rng.permutation(task.n_examples))
         steps += task.n_examples

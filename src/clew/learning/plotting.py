@@ -82,9 +82,13 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
     sizes = [max(0.9, 0.28 * values.shape[1]) for _, values, _, _ in panels]
     height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(sum(sizes) + 1.4 * len(panels), height), width_ratios=sizes, layout="constrained",
+        1,
+        len(panels),
+        figsize=(sum(sizes) + 1.4 * len(panels), height),
+        width_ratios=sizes,
+        layout="constrained",
         squeeze=False,
-    )  # fmt: skip
+    )
     for axis, (title, values, rows, columns) in zip(axes[0], panels, strict=True):
         largest = float(np.abs(values).max(initial=0.0))
         scaled = values / (largest or 1.0)
@@ -133,6 +137,7 @@ def _panels(
     title = block.name
     if len(columns) > top:
         keep = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:top]
-        values, columns = values[:, keep], tuple(columns[i] for i in keep)
+        values = values[:, keep]
+        columns = tuple(columns[i] for i in keep)
         title = f"{block.name}: the {top} largest of {len(block.axes[1])}"
     return [(title, values, rows, columns)]

@@ -114,7 +114,8 @@ class Result:
         return np.array([getattr(record, name) for record in self.history], dtype=float)
 
     def __str__(self) -> str:
-        s, rough = self.seconds, self.objectives[:-1]
+        s = self.seconds
+        rough = self.objectives[:-1]
         starts = (
             f" ({min(rough):.4g} to {max(rough):.4g} from the starts, less precisely)"
             if rough
@@ -137,7 +138,7 @@ class Result:
 def warn_if_not_converged(
     status: Status, gap: float, tol: float, inexactness: float
 ) -> None:
-    """Not converged is said, never hidden; nor is an argmax that is none."""
+    """Warn if the fit did not converge or the argmax was inexact."""
     if status is not Status.CONVERGED:
         warnings.warn(
             f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: {tol:.3g}); "

@@ -18,7 +18,8 @@ from clew.learning.task import Array, Indices, Matrix
 
 SPARE = 1.25
 """Capacity over need when the arrays move: the copies of a growing matrix add up to five times its size."""
-ENTRY_BYTES, ROW_BYTES = 12, 8
+ENTRY_BYTES = 12
+ROW_BYTES = 8
 """A value and its column; where a row indptr."""
 
 
@@ -39,7 +40,8 @@ class Rows:
     def __init__(
         self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0
     ) -> None:
-        self.n_columns, self.n_rows = n_columns, n_rows
+        self.n_columns = n_columns
+        self.n_rows = n_rows
         empty = _Buffer(
             np.zeros(0), np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64), 0
         )
@@ -89,10 +91,8 @@ class Rows:
 
     def append(self, matrix: Matrix) -> Rows:
         """These rows and those of a CSR matrix."""
-        n_rows, n_entries = (
-            self.n_rows + matrix.shape[0],
-            self.n_entries + int(matrix.indptr[-1]),
-        )
+        n_rows = self.n_rows + matrix.shape[0]
+        n_entries = self.n_entries + int(matrix.indptr[-1])
         buffer = self._buffer
         if (
             buffer.n_rows != self.n_rows
@@ -111,12 +111,11 @@ class Rows:
     def _grow(self, n_rows: int, n_entries: int) -> _Buffer:
         """The same rows in arrays with room for more."""
         room = int(SPARE * n_entries)
-        data, indices = np.empty(room), np.empty(room, dtype=np.int32)
+        data = np.empty(room)
+        indices = np.empty(room, dtype=np.int32)
         indptr = np.zeros(int(SPARE * n_rows) + 2, dtype=np.int64)
-        data[: self.n_entries], indices[: self.n_entries] = (
-            self.data,
-            self._buffer.indices[: self.n_entries],
-        )
+        data[: self.n_entries] = self.data
+        indices[: self.n_entries] = self._buffer.indices[: self.n_entries]
         indptr[: self.n_rows + 1] = self.indptr
         return _Buffer(data, indices, indptr, self.n_rows)
 
@@ -195,7 +194,8 @@ def differences(matrix: Matrix, reference: Matrix) -> Matrix:
     """(n, d) CSR of one CSR matrix minus another of the same shape, without entries that cancel or are zero."""
     n_rows, n_columns = matrix.shape
     room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
-    data, indices = np.empty(room), np.empty(room, dtype=np.int32)
+    data = np.empty(room)
+    indices = np.empty(room, dtype=np.int32)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
     one, other = (
         (m.data, m.indices.astype(np.int32, copy=False), m.indptr)
@@ -209,9 +209,17 @@ def differences(matrix: Matrix, reference: Matrix) -> Matrix:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _subtract(
-    data: Array, indices: Indices, indptr: Indices, ref_data: Array, ref_indices: Indices, ref_indptr: Indices,
-    n_columns: int, out: Array, out_indices: Indices, out_begins: Indices,
-) -> int:  # fmt: skip
+    data: Array,
+    indices: Indices,
+    indptr: Indices,
+    ref_data: Array,
+    ref_indices: Indices,
+    ref_indptr: Indices,
+    n_columns: int,
+    out: Array,
+    out_indices: Indices,
+    out_begins: Indices,
+) -> int:
     """Row by row through a dense row; `met` says in which row a column was last seen, counted from 1."""
     dense = np.zeros(n_columns)
     met = np.zeros(n_columns, np.int64)

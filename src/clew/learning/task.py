@@ -1,4 +1,4 @@
-"""Task, Space, Argmax: all that learning knows of a problem."""
+"""Task, Space and Argmax: the interface between a learner and a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from clew.learning.working_set import WorkingSet
+    from clew.learning.frank_wolfe import WorkingSet
+
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -305,3 +307,82 @@ def separated(task: Task) -> Task:
         (task.task, task.examples) if isinstance(task, Subset) else (task, None)
     )
     return whole.separated(examples) if isinstance(whole, SeparableTask) else task
+
+
+def weight_examples(task: Task, weights: Array | None) -> Task:
+    """The task with these weights of its examples, positive and 1 in the mean; None leaves it as it is."""
+    return (
+        task
+        if weights is None
+        else _apply_weights(task, np.asarray(weights, dtype=float) / np.mean(weights))
+    )
+
+
+def _apply_weights(task: Task, weights: Array) -> WeightedTask:
+    """The task with these weights; one that looks and learns example by example still does."""
+    return (
+        OnlineWeightedTask(task, weights)
+        if isinstance(task, OnlineTask)
+        else WeightedTask(task, weights)
+    )
+
+
+class WeightedTask:
+    """A task whose examples have weights."""
+
+    def __init__(self, task: Task, weights: Array) -> None:
+        self.task = task
+        self.weights = weights
+        self.n_examples = task.n_examples
+        self.n_features = task.n_features
+        self.spaces = task.spaces
+        self.loss_zero_iff_compatible = task.loss_zero_iff_compatible
+
+    @property
+    def keys(self) -> Sequence[bytes] | None:
+        """The examples' fingerprints, which change with the weights."""
+        keys = self.task.keys
+        return (
+            None
+            if keys is None
+            else [k + s.tobytes() for k, s in zip(keys, self.weights, strict=True)]
+        )
+
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
+        """The same outputs, with φ and Δ times the weight."""
+        found = self.task.argmax(w, space, loss_weight, examples)
+        scale = self.weights if examples is None else self.weights[examples]
+        features = sp.csr_array(sp.diags_array(scale) @ sp.csr_array(found.features))
+        return Argmax(features, scale * found.loss, found.found)
+
+    def annotated_part(self) -> Task | None:
+        """The annotated part with the same weights."""
+        part = self.task.annotated_part()
+        return None if part is None else _apply_weights(part, self.weights)
+
+
+class OnlineWeightedTask(WeightedTask):
+    """The same of a task that looks and learns example by example."""
+
+    task: OnlineTask
+
+    def online(
+        self,
+        w: Array,
+        reward: Space,
+        reward_weight: float,
+        penalty_weight: float,
+        examples: Indices | None = None,
+        weights: Array | None = None,
+    ) -> OnlineOracle:
+        """The task's oracle, with φ and Δ times the weights."""
+        weights = self.weights if weights is None else self.weights * weights
+        return self.task.online(
+            w, reward, reward_weight, penalty_weight, examples, weights
+        )

@@ -7,6 +7,7 @@ in the order of ``chosen``. ``shift`` leads from a node to its row there.
 ``transition`` is indexed [child state, parent state].
 
 Kernels use scalar loops: numba compiles one array expression as long as all the rest.
+It compiles a kernel once more for each literal argument: np.int64 avoids that.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Forest(NamedTuple):
     """(nodes,) whether a node has features; so have edges between two such nodes."""
     blocks: NDArray[np.int64]
     """First columns of bias, transition, begin and end; -1 where there are none."""
+    strides: NDArray[np.int64]
+    """Distance in w between two inputs, and between two states, for features."""
     label_scale: float
     """Size of the features that depend on labels alone."""
 
@@ -223,6 +226,9 @@ def maximize_example(
         for k in range(last - first):
             for s in range(S):
                 slack[k, s] = 0.0 if not forest.allowed[first + k, s] else np.inf
+    sent = np.int64(0)
+    forced = np.int64(1)
+    forced_sent = np.int64(2)
     least = np.inf
     root = -1
     for position in range(last - 1, first - 1, -1):  # children before parents
@@ -230,24 +236,24 @@ def maximize_example(
         p = forest.parent[v]
         has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
         if p >= 0:
-            send_best(scores, v + shift, transition, has_edge, messages, 0)
+            send_best(scores, v + shift, transition, has_edge, messages, sent)
             for i in range(S):
-                scores[p + shift, i] += messages[0, i]
+                scores[p + shift, i] += messages[sent, i]
         if not must_deviate:
             continue
         for s in range(S):
-            messages[1, s] = scores[v + shift, s] - slack[v - first, s]
+            messages[forced, s] = scores[v + shift, s] - slack[v - first, s]
         if p >= 0:
-            send_best(messages, 1, transition, has_edge, messages, 2)
+            send_best(messages, forced, transition, has_edge, messages, forced_sent)
             for i in range(S):
-                loss = messages[0, i] - messages[2, i]
+                loss = messages[sent, i] - messages[forced_sent, i]
                 if not forest.allowed[p, i]:
                     continue
                 if loss <= slack[p - first, i]:
                     slack[p - first, i] = loss
                     carrier[p - first, i] = v
         else:
-            loss = max_of_row(scores, v + shift) - max_of_row(messages, 1)
+            loss = max_of_row(scores, v + shift) - max_of_row(messages, forced)
             if loss <= least:
                 least = loss
                 root = v
@@ -326,7 +332,6 @@ def add_node(
     whole: bool,
     share: float,
     label_share: float,
-    strides: tuple[int, int],
     dense: Array,
     columns: NDArray[np.uint32],
     end: int,
@@ -341,8 +346,6 @@ def add_node(
         If False, only the edge is added.
     share, label_share : float
         Factors of the features of inputs and of labels.
-    strides : (int, int)
-        Distance in w between two inputs, and between two states.
 
     Returns
     -------
@@ -351,9 +354,10 @@ def add_node(
     """
     if whole:
         to_column = features.column_begins[v] - features.begins[v]
-        origin = state * strides[1]
+        input_stride = forest.strides[0]
+        origin = state * forest.strides[1]
         for entry in range(features.begins[v], features.begins[v + 1]):
-            place = features.columns[entry + to_column] * strides[0] + origin
+            place = features.columns[entry + to_column] * input_stride + origin
             dense[place] += share * features.data[entry]
             columns[end] = place
             end += 1
@@ -414,7 +418,7 @@ def write_features(
 ) -> None:
     """Write φ of each labeling as a CSR row, and the costs of its mistakes.
 
-    Columns have the unary block as (S, F); label features have the size 1. `dense` (d,) is zero before and after.
+    `Forest.strides` says how the unary block of the columns is laid out; label features have the size 1. `dense` (d,) is zero before and after.
     """
     row = 0
     for n in range(len(chosen)):
@@ -430,7 +434,6 @@ def write_features(
                 p = forest.parent[v]
                 has_edge = p >= 0 and forest.counted[p]
                 above = states[p + shift] if has_edge else -1
-                strides = (1, features.n_inputs)
                 end = add_node(
                     features,
                     forest,
@@ -438,10 +441,9 @@ def write_features(
                     v,
                     state,
                     above,
-                    True,
+                    forest.counted[v],
                     1.0,
                     1.0,
-                    strides,
                     dense,
                     columns,
                     end,
@@ -465,11 +467,10 @@ def write_difference(
 ) -> int:
     """Write share · (φ(states) - φ(reference)) of one example; return its end.
 
-    Columns have the unary block as (F, S). `states` (T,) begins at the example's first
+    `Forest.strides` says how the unary block of the columns is laid out. `states` (T,) begins at the example's first
     node, `reference` has all nodes. `dense` (d,) is zero before and after.
     """
     first = forest.offsets[e]
-    strides = (forest.allowed.shape[1], 1)
     end = begin
     for v in range(first, forest.offsets[e + 1]):
         if not forest.counted[v]:
@@ -496,7 +497,6 @@ def write_difference(
                 differs,
                 sign,
                 sign * forest.label_scale,
-                strides,
                 dense,
                 columns,
                 end,

@@ -19,8 +19,8 @@ from clew.learning._frank_wolfe_kernels import (
     link_if_higher,
     make_scratch,
 )
+from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices, Space
-from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import (
     Forest,
     fill_transition,
@@ -43,6 +43,12 @@ def transpose_unary(w: Array, n_rows: int, n_columns: int) -> Array:
     return np.concatenate([unary.T.ravel(), w[size:]])
 
 
+def arrange_by_input(forest: Forest) -> Forest:
+    """Return the forest for weights with the unary block as (F, S)."""
+    strides = np.array([forest.allowed.shape[1], 1], dtype=np.int64)
+    return forest._replace(strides=strides)
+
+
 class ForestOracle:
     """`OnlineOracle` of a ForestTask; see `clew.learning.task`."""
 
@@ -58,7 +64,7 @@ class ForestOracle:
     ) -> None:
         self.task = task
         self.features = task.features
-        self.forest = task.forest
+        self.forest = arrange_by_input(task.forest)
         self.examples = examples
         self.weights = weights
         self.nodes = task.nodes_of(examples)
@@ -253,7 +259,7 @@ def visit_examples(
     n_rows, n_written : int
         Number of bounds, and of entries of `outputs`.
     """
-    longest = 0
+    longest = np.int64(0)
     for g in groups:
         e = examples[g]
         longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
@@ -296,7 +302,7 @@ class ForestEpochs:
 
     def __init__(self, task: ForestTask) -> None:
         self.task = task
-        self.forest = task.forest
+        self.forest = arrange_by_input(task.forest)
         self.shape = (task.allowed.shape[1], task.features.n_inputs)
         self.w = np.zeros(task.n_features)
         self.late = np.zeros(task.n_features)
@@ -354,7 +360,16 @@ def run_perceptron_epoch(
         if contradicts:
             label_example(features, forest, e, w, -np.inf, labeling)
             end = write_difference(
-                features, forest, e, states, predicted, 1.0, dense, values, columns, 0
+                features,
+                forest,
+                e,
+                states,
+                predicted,
+                1.0,
+                dense,
+                values,
+                columns,
+                np.int64(0),
             )
             for p in range(end):
                 w[columns[p]] += values[p]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import Bounds
+from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices
-from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import Forest, collect_sums, write_difference
 from clew.models.node_features import NodeFeatures, kernel
 

@@ -209,6 +209,7 @@ class ForestTask(NodeTask):
             self.costs,
             self.counted,
             blocks,
+            np.array([1, self.features.n_inputs], dtype=np.int64),
             float(model.label_scale_),
         )
 

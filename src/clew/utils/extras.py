@@ -20,7 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "zarr",
     ),
     "parquet": ("pyarrow",),
-    "page": ("starlette", "uvicorn"),
+    "page": ("pydantic", "starlette", "uvicorn"),
     "evaluate": ("ctc_metrics",),
     "dask": ("bokeh", "distributed"),
 }

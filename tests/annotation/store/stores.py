@@ -43,8 +43,8 @@ def fill(path: Path, n: int = 30) -> None:
         for _ in range(5):
             store.undo()
         store.redo()
-        store.note("place", {"frame": 3})
-        store.note("curve", [[i, 1 / (i + 1)] for i in range(20)])
+        store.set_setting("place", {"frame": 3})
+        store.set_setting("curve", [[i, 1 / (i + 1)] for i in range(20)])
 
 
 def content(store: Store) -> tuple:
@@ -58,10 +58,10 @@ def content(store: Store) -> tuple:
     return (
         held,
         store.history(),
-        store.noted("place"),
-        store.noted("curve"),
-        store.can_undo,
-        store.can_redo,
+        store.get_setting("place"),
+        store.get_setting("curve"),
+        store.can_undo(),
+        store.can_redo(),
     )
 
 

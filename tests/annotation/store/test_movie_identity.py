@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from clew.annotation.store.movie_identity import LOOKED_AT, MovieIdentity
+from clew.annotation.store.movie_identity import N_HASHED_FRAMES, MovieIdentity
 from clew.annotation.store.store import Store
 from clew.errors import StoreError
 from clew.tracking.detections import DetectionTable
@@ -49,7 +49,7 @@ def test_the_identity_reads_few_frames():
             return np.zeros((4, 4), np.uint8)
 
     MovieIdentity.of(movie(labels=np.zeros((500, 4, 4), np.uint8).view(Counting)))
-    assert Counting.read == LOOKED_AT
+    assert Counting.read == N_HASHED_FRAMES
 
 
 def test_a_measured_movie_and_a_table_have_identities():
@@ -69,7 +69,7 @@ def test_a_measured_movie_and_a_table_have_identities():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": np.ones((11, 8, 8), int)}, "that has 12 frames, this one has 11"),
+        ({"labels": np.ones((11, 8, 8), int)}, "it has 12 frames, this one 11"),
         (
             {"labels": np.ones((12, 8, 9), int)},
             "its frames are 8 × 8, those of this one 8 × 9",

@@ -144,7 +144,7 @@ def test_a_file_that_went_missing_after_a_kill_is_noticed(
         (folder / lost).unlink()
     before = files(folder)
     with pytest.raises(
-        StoreError, match=r"damaged, or an older copy|restore it, or, to begin anew"
+        StoreError, match=r"damaged, or an older copy|restore it, or, to start again"
     ):
         Store.open(folder / "store", movie=MOVIE)
     assert {name: data for name, data in files(folder).items() if data} == {

@@ -30,7 +30,7 @@ for line in sys.stdin:
             if step == 4:
                 say("done", store.undo(key=f"k{store.revision}"))
             elif step == 5:
-                store.note("place", store.revision)
+                store.set_setting("place", store.revision)
                 say("noted", store.revision)
                 say("done", answer(store))
             else:
@@ -81,7 +81,7 @@ def test_kill_at_random_moments_loses_no_acknowledged_answer(tmp_path):
                     assert [entry.key for entry in store.history()] == [
                         f"k{i}" for i in range(store.revision)
                     ]
-                    assert store.noted("place", 0) >= noted
+                    assert store.get_setting("place", 0) >= noted
                     known = store.revision
     assert known > 20
 

@@ -53,11 +53,11 @@ def test_a_full_drive_is_an_error_and_loses_nothing(small_drive):
     path = small_drive / "store"
     store = Store.open(path, movie=MOVIE)
     assert (
-        "full or read-only?; what was there before is untouched"
+        "full or read-only?; earlier answers are untouched"
         in answer_until_refused(store)
     )
     with pytest.raises(StoreError, match="untouched"):
-        store.note("place", "x" * 300_000)
+        store.set_setting("place", "x" * 300_000)
     answer_until_refused(store)  # there may be room for a few more
     acknowledged, told = store.revision, content(store)
     assert len(store) == acknowledged > 10
@@ -204,7 +204,7 @@ def test_a_newer_schema_is_refused_untouched(tmp_path):
     connection.close()
     before = files(path.parent)
     with pytest.raises(
-        StoreError, match=r"schema 4, this clew .* knows up to 3.*newer clew"
+        StoreError, match=r"schema 4, but clew .* reads up to 3.*newer clew"
     ):
         Store.open(path, movie=MOVIE)
     assert files(path.parent) == before | {"store-wal": b""}

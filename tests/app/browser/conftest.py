@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +47,30 @@ class Served:
     """`clew annotate` in a process of its own."""
 
     def __init__(self, movies: Sequence[Path], *options: str) -> None:
-        self.movies, self.options, self.port = movies, options, free_port()
+        self.movies = movies
+        self.options = options
+        self.port = free_port()
+        self.state = Path(tempfile.mkdtemp(prefix="clew-state-"))
         self.start()
 
     def start(self) -> None:
         """Start, on the same port as before."""
         command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies)]
-        self.process = subprocess.Popen(
-            [*command, "--no-browser", "--port", str(self.port), *self.options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        log = self.state / "stderr.txt"
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--no-browser", "--port", str(self.port), *self.options],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, "XDG_STATE_HOME": str(self.state)},
+            )
         assert self.process.stdout is not None
-        line = next(
-            line for line in self.process.stdout if line.startswith("clew annotate: ")
-        )
-        self.address = line.removeprefix("clew annotate: ").strip()
+        for line in self.process.stdout:
+            if line.startswith("clew annotate: "):
+                self.address = line.removeprefix("clew annotate: ").strip()
+                return
+        raise AssertionError(f"the server ended: {log.read_text()}")
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """A request beside the browser."""
@@ -72,6 +81,10 @@ class Served:
             urllib.request.Request(base + path, data, headers), timeout=PATIENCE
         ) as reply:
             return json.load(reply)
+
+    def forget_token(self) -> None:
+        """Let the next start have another token."""
+        (self.state / "clew/token").unlink()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the process, kindly or not."""
@@ -100,7 +113,7 @@ class Annotator:
 
     def _complain(self, text: str) -> None:
         if "net::ERR_" not in text and not any(
-            code in text for code in ("400", "409", "422", "403")
+            code in text for code in ("400", "403", "409", "422", "503")
         ):
             self.complaints.append(
                 text
@@ -124,7 +137,7 @@ class Annotator:
             const main = document.querySelector("script[type=module]").src; // below a path, if another server has one
             const get = (name) => import(new URL(name, main).href);
             const { frameAt } = await get("frames.js"), { pairAt } = await get("pairs.js");
-            const { state } = await get("state.js");
+            const { state } = await get("state.js"), { isPrepared } = await get("asking.js");
             const end = performance.now() + 1000 * patience;
             while (!(CONDITION)) {
                 if (performance.now() > end) throw new Error("waited in vain for CONDITION");
@@ -132,6 +145,13 @@ class Annotator:
             }
         }"""
         self.page.evaluate(waiting.replace("CONDITION", condition), PATIENCE)
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        """Wait for something that the test knows, while the page goes on."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end
+            self.page.wait_for_timeout(20)
 
     def saved(self) -> None:
         """Wait until the server has all answers."""

@@ -107,7 +107,7 @@ def test_an_export_that_fails_or_takes_long_says_so(annotator):
     page.route("**/export/ctc", lambda route: held.append(route))
     annotator.click("export")
     page.click('[data-export="ctc"]')
-    page.wait_for_selector("#refused >> text=clew first learns from your last answers")
+    page.wait_for_selector("#refused >> text=writing the file")
     held[0].fulfill(status=422, json={"error": "the drive is full"})
     page.wait_for_selector("#refused >> text=could not be exported: the drive is full")
     page.click("#refused >> text=Close")
@@ -311,7 +311,7 @@ def test_as_long_as_more_questions_are_on_their_way_there_is_something_to_ask(
     )
     for _ in range(60):
         annotator.press("Space")
-    page.wait_for_selector("#question >> text=Looking for a good question")
+    page.wait_for_selector("#question >> text=Choosing a question")
     open_again.append(True)
     held[0].continue_()
     annotator.until("state.question")

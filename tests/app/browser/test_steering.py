@@ -17,7 +17,7 @@ def test_questions_of_one_kind_and_time_alone(annotator, served):
         assert (event, frame <= 3) == ("move", True)
         annotator.press("y")
     annotator.saved()
-    page.wait_for_timeout(300)
+    annotator.until("state.question && !state.learning")
     assert annotator.asked()[1] == "move"  # replies bring no others in
     assert page.get_attribute("[data-action=steer]", "aria-pressed") == "true"
     annotator.press("f")
@@ -99,13 +99,10 @@ def test_the_loop_shows_the_frames_around_and_ends_with_the_question(annotator):
         ".chip.left >> text=Loop"
     )  # what the panes are called is drawn with the next picture
     seen = set()
-    for _ in range(40):
-        seen.add(page.inner_text(".chip.left"))
-        page.wait_for_timeout(60)
-        if len(seen) > 3:
-            break
+    annotator.wait_until(
+        lambda: seen.add(page.inner_text(".chip.left")) or len(seen) > 2
+    )
     assert all(words.startswith("Loop · frame") for words in seen)
-    assert len(seen) > 2
     annotator.settle()
     annotator.press("y")
     page.wait_for_function(
@@ -256,8 +253,8 @@ def test_kinds_of_events_that_cannot_happen_are_switched_off(annotator, served):
     page.evaluate(
         "import('/static/movie.js').then(({ fetchStatus }) => fetchStatus())"
     )  # of the kinds as they were
-    page.wait_for_timeout(300)
-    assert not box.is_checked()  # it does not spring back while nobody has answered
+    annotator.wait_until(lambda: held)
+    assert not box.is_checked()  # it does not change back before the server answers
     held[0].continue_()
     page.unroute("**/events")
     annotator.until("state.events.includes('move') && !state.events.includes('divide')")

@@ -8,9 +8,7 @@ import pytest
 @pytest.mark.posix
 def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
     page = annotator.page
-    page.wait_for_timeout(
-        2000
-    )  # the pictures of the next questions are fetched before these are asked
+    annotator.until("isPrepared()")
     served.stop(signal.SIGKILL)
     said = set()
     for _ in range(3):
@@ -19,14 +17,26 @@ def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tm
         annotator.press("y")
     page.wait_for_selector("#banner", state="visible")
     assert "3 waiting" in page.inner_text("#banner")
-    served.start()  # on the same port, with another token
-    page.wait_for_function(
-        "() => document.getElementById('banner').textContent.includes('started anew')"
-    )
+    served.start()  # on the same port, with the same token: the tab connects again
+    annotator.saved()
+    page.wait_for_selector("#banner", state="hidden")
+    assert annotator.exported(tmp_path) == said
+
+
+@pytest.mark.posix
+def test_answers_wait_for_the_address_with_a_new_token(annotator, served, tmp_path):
+    page = annotator.page
+    served.stop(signal.SIGKILL)
+    annotator.settle()
+    said = annotator.asked()
+    annotator.press("y")
+    page.wait_for_selector("#banner", state="visible")
+    served.forget_token()
+    served.start()
+    page.wait_for_selector("#banner >> text=another token")
     annotator.open(served.address)
     annotator.saved()
-    assert page.is_hidden("#banner")
-    assert annotator.exported(tmp_path) == said
+    assert annotator.exported(tmp_path) == {said}
 
 
 def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
@@ -43,7 +53,7 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
         "**/answers", lambda route: route.continue_() if held else held.append(route)
     )
     annotator.press("y")
-    annotator.page.wait_for_timeout(100)
+    annotator.wait_until(lambda: held)
     another.press("y")
     another.saved()
     held[0].continue_()

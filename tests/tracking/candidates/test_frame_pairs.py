@@ -177,7 +177,7 @@ def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
     tracker = Tracker.generic(n_jobs=1)
     learner = Learner(source, tracker=tracker)
     learner.annotate(told)
-    mine, theirs = learner.lineage(), tracker.track(source, annotations=told)
+    mine, theirs = learner.build_lineage(), tracker.track(source, annotations=told)
     np.testing.assert_array_equal(mine.events.row_keys(), theirs.events.row_keys())
     np.testing.assert_allclose(mine.confidence, theirs.confidence, rtol=1e-6, atol=1e-9)
     assert set(told.events.row_keys().tolist()) <= set(mine.events.row_keys().tolist())

@@ -1,8 +1,9 @@
-"""A small file beside an open store that tells of damage which SQLite cannot see.
+"""A small file beside an open store that detects damage which SQLite cannot see.
 
-A flipped byte in the log of a killed process, or a log that went missing, look to SQLite like changes that were never
-finished: it goes on from the state before, and answers that were acknowledged are gone without a word
-(tests/annotation/store/test_store_damage.py fails without this file for both).
+If a byte flips in the log of a killed process, or the log is lost, SQLite takes it for
+a change that was never finished: it continues from the state before, and acknowledged
+answers are gone without a word (tests/annotation/store/test_store_damage.py fails
+without this file in both cases).
 """
 
 from __future__ import annotations
@@ -10,94 +11,103 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.annotation.store.history import chained
-from clew.annotation.store.schema import Content
+from clew.annotation.store.history import chain_digest
 from clew.errors import StoreError
 
+FILE_SIZE = 300
 
-class Beacon:
-    """A small file beside an open store: who has it open, and the last revision that was acknowledged.
 
-    SQLite takes a damaged end of its log for one that was never finished, and goes on from the state before; this file
-    tells that there was more. It is written after each commit and never synced, so that it is at most behind.
+class AcknowledgedMarker:
+    """Says which process has a store open, and the last acknowledged revision.
+
+    It is written after each commit and never synced, so that it is at most behind.
+
+    Parameters
+    ----------
+    store : Path
+        Of the store; the marker is beside it.
     """
 
-    SIZE = 300
-
     def __init__(self, store: Path) -> None:
-        self.path = beside(store, ".lock")
-        self._id = ""
+        self.path = path_beside(store, ".lock")
+        self._store_id = ""
         self._file: Any = None
 
     def read(self) -> dict[str, Any]:
-        """What it shows; nothing if it is not there or unreadable, for the store itself is what counts."""
+        """Return its content; empty if it is missing or unreadable."""
         try:
             with self.path.open("rb") as file:
-                text, _, check = file.read(self.SIZE).decode().strip().rpartition(" ")
-            return dict(json.loads(text)) if check == chained("", text) else {}
+                content = file.read(FILE_SIZE).decode().strip()
+            text, _, digest = content.rpartition(" ")
+            return dict(json.loads(text)) if digest == chain_digest("", text) else {}
         except (OSError, ValueError):
             return {}
 
-    def hold(self, content: Content) -> None:
-        """Show from now on that this process has the store; it must have the store's lock."""
-        self._id = content.id
+    def acquire(self, store_id: str, revision: int, digest: str) -> None:
+        """Write from now on; this process must have the lock of the store."""
+        self._store_id = store_id
         self.path.touch()
         self._file = self.path.open("r+b", buffering=0)
-        self.show(content.history.revision, content.digests[-1])
+        self.write(revision, digest)
 
-    def show(self, revision: int, digest: str) -> None:
-        """Show the last revision. If that cannot be written, the beacon stays behind, which does no harm."""
-        text = json.dumps(
-            {
-                "pid": os.getpid(),
-                "store": self._id,
-                "revision": revision,
-                "digest": digest,
-            }
-        )
+    def write(self, revision: int, digest: str) -> None:
+        """Write the last revision; if that fails, the marker stays behind."""
+        content = {
+            "pid": os.getpid(),
+            "store": self._store_id,
+            "revision": revision,
+            "digest": digest,
+        }
+        text = json.dumps(content)
+        line = f"{text} {chain_digest('', text)}".ljust(FILE_SIZE - 1)
         with contextlib.suppress(OSError):
             self._file.seek(0)
-            self._file.write(
-                f"{text} {chained('', text)}".ljust(self.SIZE - 1).encode() + b"\n"
-            )
+            self._file.write(line.encode() + b"\n")
 
     def release(self, *, remove: bool) -> None:
-        """Show no longer; what it shows is of no more use once all is in the store's own file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Stop writing; `remove` the file if the store itself has everything."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        if remove:
             with contextlib.suppress(OSError):
-                if remove:
-                    self.path.unlink(missing_ok=True)
+                self.path.unlink(missing_ok=True)
 
-    def holder(self) -> str:
-        """Who has the store open, in words."""
+    def describe_holder(self) -> str:
+        """Return in words which process has the store open."""
         pid = self.read().get("pid")
         if pid == os.getpid():
             return "this process already"
         return "another process" if pid is None else f"process {pid}"
 
-    def require(self, content: Content) -> None:
-        """Raise a StoreError if the store lacks revisions that were acknowledged."""
-        seen = self.read()
-        if seen.get("store") != content.id:  # of a store that was here before
+    def check(self, store_id: str, digests: Sequence[str]) -> None:
+        """Raise StoreError if the store lacks acknowledged revisions.
+
+        Parameters
+        ----------
+        store_id : str
+        digests : sequence of str
+            Of the store, one for each revision from 0.
+        """
+        marker = self.read()
+        if marker.get("store") != store_id:  # of a store that was here before
             return
-        there = (
-            content.digests[seen["revision"]]
-            if seen["revision"] < len(content.digests)
-            else None
+        revision = marker["revision"]
+        last = len(digests) - 1
+        if revision <= last and digests[revision] == marker["digest"]:
+            return
+        raise StoreError(
+            f"the file is damaged, or an older copy: it ends with revision {last}, but "
+            f"revision {revision} was written to it. Restore it with all files beside "
+            f"it; or, to continue without what is missing, delete {self.path.name}"
         )
-        if there != seen["digest"]:
-            raise StoreError(
-                f"the file is damaged, or an older copy: it ends with revision {content.history.revision}, but "
-                f"revision {seen['revision']} was written to it. Restore it with all files beside it; or, to go on "
-                f"without what is missing, delete {self.path.name}"
-            )
 
 
-def beside(path: Path, suffix: str) -> Path:
-    """A file that belongs to a store."""
+def path_beside(path: Path, suffix: str) -> Path:
+    """Return the path of a file that belongs to a store."""
     return path.with_name(path.name + suffix)

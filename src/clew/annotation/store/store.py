@@ -1,8 +1,10 @@
-"""One movie's annotations in one SQLite file, which nothing that was answered ever leaves.
+"""The annotations of one movie in one SQLite file; nothing is ever removed from it.
 
-Each change is a row of the history, committed and synced before it is acknowledged. Each row's digest vouches for all
-rows before it, and a separate row for the last, so that a changed byte is noticed on opening. Opening checks through a
-connection that cannot write: a store that is damaged, newer or another movie's stays as it is, to the byte.
+Each change is a row of the history, committed and synced before it is acknowledged.
+The digest of each row covers all earlier rows, and a separate row has the last digest,
+so that a changed byte is detected on opening. Opening checks the file through a
+read-only connection: a store that is damaged, newer or of another movie is not changed
+by a single byte.
 """
 
 from __future__ import annotations
@@ -21,26 +23,26 @@ from typing import Any, Self
 from clew.annotation.answers import Answer, LabelsOf
 from clew.annotation.error_estimate import Check
 from clew.annotation.mask_edits import Edit
-from clew.annotation.store.acknowledged import Beacon, beside
+from clew.annotation.store.acknowledged import AcknowledgedMarker, path_beside
 from clew.annotation.store.history import (
-    NOBODY,
+    ANONYMOUS,
     Act,
     Author,
     Contradiction,
     Entry,
     StaleRevision,
-    chained,
+    chain_digest,
 )
 from clew.annotation.store.movie_identity import MovieIdentity
-from clew.annotation.store.schema import Content
 from clew.annotation.store.sqlite import (
-    Holds,
-    begin,
+    StillMatches,
+    StoreContent,
     connect,
-    is_unwritten,
-    prepare,
-    read_checked,
-    reported,
+    create_store,
+    name_file_in_errors,
+    needs_creation,
+    read_store,
+    start_writing,
 )
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event
@@ -48,23 +50,11 @@ from clew.tracking.events import Annotations, Event
 MAX_KEY = 200
 
 
-def noted_in(path: str | Path, name: str) -> Any:
-    """What a store that is not open has noted under a name; None if there is none, or it cannot be read."""
-    with contextlib.suppress(sqlite3.Error, OSError, StoreError, ValueError):
-        where = Path(os.path.realpath(path))
-        if where.is_file() and where.stat().st_size:
-            with contextlib.closing(connect(where, "ro")) as connection:
-                found = connection.execute(
-                    "SELECT value FROM note WHERE name = ?", (name,)
-                ).fetchone()
-            return None if found is None else json.loads(found[0])
-    return None
-
-
 class Store:
-    """The annotations of a movie, with all of their history; one process at a time may have it open.
+    """The annotations of a movie with their history.
 
-    Every change is on disk when its call returns. It may be used from several threads.
+    One process at a time may have it open. Every change is on disk when its call
+    returns. Several threads may use it. See `Store.open`.
     """
 
     def __init__(
@@ -72,21 +62,22 @@ class Store:
         path: Path,
         movie: MovieIdentity,
         labels_of: LabelsOf | None,
-        content: Content,
+        content: StoreContent,
         connection: sqlite3.Connection,
-        beacon: Beacon,
+        marker: AcknowledgedMarker,
     ) -> None:
-        self.path, self.movie = path, movie
-        self._labels_of, self._connection, self._beacon = labels_of, connection, beacon
+        self.path = path
+        self.movie = movie
         self.id = content.id
-        """Of this store, made when it was begun: the same for no other one."""
-        self._history, self._digests, self._notes = (
-            content.history,
-            content.digests,
-            content.notes,
-        )
+        """Unique; made when the store was created."""
+        self._labels_of = labels_of
+        self._connection = connection
+        self._marker = marker
+        self._history = content.history
+        self._digests = content.digests
+        self._settings = content.settings
         self._annotations: tuple[int, Annotations] | None = None
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     @classmethod
     def open(
@@ -95,53 +86,58 @@ class Store:
         *,
         movie: MovieIdentity,
         labels_of: LabelsOf | None = None,
-        holds: Holds | None = None,
+        still_matches: StillMatches | None = None,
     ) -> Self:
-        """Open the store of a movie for writing, or begin one; refused with a StoreError if anything is wrong with it.
+        """Open the store of a movie for writing; create it if there is none.
 
-        Where `labels_of(t)` gives the labels of a frame, answers about other cells are refused. `holds` tells whether
-        the cells of an answer still look as they did: a movie whose masks were changed is still the same if they do
-        for some answer.
+        Parameters
+        ----------
+        path : str or Path
+        movie : MovieIdentity
+        labels_of : callable, optional
+            Returns the labels of a frame; answers about other cells are rejected.
+        still_matches : callable, optional
+            Returns whether the cells of an answer look as they did then. If they do
+            for some answer, the masks of the movie may have changed.
+
+        Raises
+        ------
+        StoreError
+            If the file is damaged, in use, newer, or of another movie.
         """
-        with reported(path):
-            where = Path(
-                os.path.realpath(path)
-            )  # SQLite follows links, so the files beside it are there
-            if where.exists() and not where.is_file():
+        with name_file_in_errors(path):
+            # SQLite follows links: the files beside the store are at the real path.
+            real_path = Path(os.path.realpath(path))
+            if real_path.exists() and not real_path.is_file():
                 raise StoreError("is not a file")
-            beacon = Beacon(where)
-            where.parent.mkdir(parents=True, exist_ok=True)
-            if is_unwritten(where, beacon):
-                begin(where, movie)
-            content = read_checked(where, movie, beacon, holds)
-            connection = connect(where, "rw")
+            marker = AcknowledgedMarker(real_path)
+            real_path.parent.mkdir(parents=True, exist_ok=True)
+            if needs_creation(real_path, marker):
+                create_store(real_path, movie)
+            content = read_store(real_path, movie, marker, still_matches)
+            connection = connect(real_path, "rw")
             try:
-                prepare(connection, content)
-                beacon.hold(content)
+                start_writing(connection, content)
+                revision = content.history.revision
+                marker.acquire(content.id, revision, content.digests[-1])
             except BaseException:
                 connection.close()
                 raise
-            return cls(where, movie, labels_of, content, connection, beacon)
+            return cls(real_path, movie, labels_of, content, connection, marker)
 
     def close(self) -> None:
-        """Give the file free for others; it then holds everything, and nothing is left beside it."""
-        with self._turn:
-            complete = False
-            with contextlib.suppress(
-                sqlite3.Error
-            ):  # a full disk; the log stays, and is as good
-                complete = (
-                    self._connection.execute(
-                        "PRAGMA wal_checkpoint(TRUNCATE)"
-                    ).fetchone()[0]
-                    == 0
-                )
-            self._beacon.release(
-                remove=complete
-            )  # as long as the lock is held, so that it is nobody else's
-            with contextlib.suppress(OSError):
-                if complete:
-                    beside(self.path, "-shm").unlink(missing_ok=True)
+        """Release the file; it then has everything, and no files are left beside it."""
+        with self._lock:
+            is_complete = False
+            # If the disk is full, the log stays; it is as good.
+            with contextlib.suppress(sqlite3.Error):
+                checkpoint = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                is_complete = checkpoint.fetchone()[0] == 0
+            # While the lock is held, so that the marker is of no other process.
+            self._marker.release(remove=is_complete)
+            if is_complete:
+                with contextlib.suppress(OSError):
+                    path_beside(self.path, "-shm").unlink(missing_ok=True)
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -150,54 +146,71 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # Reading
+
     def __len__(self) -> int:
-        """How many annotations hold."""
+        """Return the number of answers that hold."""
         return len(self._history)
 
     @property
     def revision(self) -> int:
-        """How many changes were accepted: answers, and undoing and redoing them."""
+        """The number of changes: answers, edits, undo and redo."""
         return self._history.revision
 
-    @property
-    def can_undo(self) -> bool:
-        """If there is an answer to take back."""
-        return self._history.to_undo() is not None
+    def can_undo(self, other_pages: Collection[str] = ()) -> bool:
+        """Return whether there is a change to undo, except those of other pages."""
+        return self._history.next_to_undo(other_pages) is not None
 
-    @property
-    def can_redo(self) -> bool:
-        """If there is an answer to bring back."""
-        return self._history.to_redo() is not None
+    def can_redo(self, other_pages: Collection[str] = ()) -> bool:
+        """Return whether there is a change to redo, except those of other pages."""
+        return self._history.next_to_redo(other_pages) is not None
 
-    def can(self, act: Act, others: Collection[str] = ()) -> bool:
-        """If there is an answer to undo or redo, other than those that were given in `others`."""
-        which = self._history.to_undo if act is Act.UNDO else self._history.to_redo
-        return which(others) is not None
+    def has_key(self, key: str) -> bool:
+        """Return whether a change with this key is stored."""
+        return key in self._history.by_key
 
-    def contradicting(self, answer: Answer) -> list[Answer]:
-        """The answers that hold now and cannot hold beside this one."""
-        with self._turn:
-            return [entry.answer for entry in self._history.contradicting(answer)]
+    def find_contradicting(self, answer: Answer) -> list[Answer]:
+        """Return the answers that hold and cannot hold beside this one."""
+        with self._lock:
+            entries = self._history.find_contradicting(answer)
+            return [entry.answer for entry in entries]
 
-    def holding(self) -> list[Entry]:
-        """The answers that hold, in the order of answering."""
-        with self._turn:
-            return self._history.holding()
+    def active_entries(self) -> list[Entry]:
+        """Return the answers that hold, in order."""
+        with self._lock:
+            return self._history.active_entries()
 
     def annotations(self) -> Annotations:
-        """The annotations that hold, in the order of answering; `row` is the revision of the answer."""
-        with self._turn:
+        """Return the annotations that hold; `row` is the revision of the answer."""
+        with self._lock:
             if self._annotations is None or self._annotations[0] != self.revision:
                 self._annotations = self.revision, self._history.annotations()
             return self._annotations[1]
 
     def history(self) -> list[Entry]:
-        """Everything that was ever answered, undone and redone; entry i has revision i + 1."""
+        """Return all entries; entry i has revision i + 1."""
         return self._history.entries.copy()
 
     def entry(self, revision: int) -> Entry:
-        """The change that led to this revision."""
+        """Return the entry that led to a revision."""
         return self._history.entries[range(1, self.revision + 1).index(revision)]
+
+    def edits(self) -> tuple[Edit, ...]:
+        """Return the mask edits that hold, in order."""
+        with self._lock:
+            return self._history.edits()
+
+    def mask_revisions(self) -> dict[int, int]:
+        """Return by frame the last revision that changed its masks."""
+        with self._lock:
+            return dict(self._history.mask_revisions)
+
+    def used_labels(self, frame: int) -> list[int]:
+        """Return the labels that edits of a frame ever gave to cells."""
+        with self._lock:
+            return self._history.used_labels(frame)
+
+    # Changing
 
     def answer(
         self,
@@ -210,38 +223,56 @@ class Store:
         key: str,
         revision: int | None = None,
         replace: bool = False,
-        author: Author = NOBODY,
+        author: Author = ANONYMOUS,
         looks: Sequence[str] = (),
         check: Check | None = None,
     ) -> int:
-        """Keep that an event happened or did not; the revision that this gives.
+        """Store that an event happened or did not; return the revision.
 
-        A `key` that was given before makes this the same answer, which is kept once. With `revision`, the answer is
-        refused with StaleRevision if that is not the present one. A Contradiction to what holds is refused unless
-        told to `replace` it. What holds already is not kept again, unless its cells look otherwise now. `looks` are
-        those of the cells, `check` is what the answer says of the predictions before it.
+        Parameters
+        ----------
+        frame, event, sources, targets, happened
+            See `Answer.of`.
+        key : str
+            Chosen by the client; the same key again is the same answer.
+        revision : int, optional
+            The present revision as the client knows it.
+        replace : bool
+            Whether the answer replaces those that it contradicts.
+        author : Author
+        looks : sequence of str
+            Fingerprints of the cells. An answer that holds is stored again only if
+            these changed.
+        check : Check, optional
+            What the answer says about the prediction in question.
+
+        Raises
+        ------
+        StaleRevision
+            If `revision` is not the present one.
+        Contradiction
+            If the answer contradicts others and may not replace them.
         """
         answer = Answer.of(frame, event, sources, targets, happened)
         answer.check(self.movie.n_frames, self._labels_of)
-        with self._turn:
-            if (earlier := self._earlier(key, Act.ANSWER, revision)) is not None:
+        with self._lock:
+            earlier = self._find_earlier(key, Act.ANSWER, revision)
+            if earlier is not None:
                 if earlier.change != answer:
                     raise InputError(
-                        f"the key {key!r} was given to {earlier.change}, it cannot be that of {answer}"
+                        f"the key {key!r} was given to {earlier.change}, it cannot be "
+                        f"that of {answer}"
                     )
                 return earlier.revision
-            known = self._history.same(answer)
-            if known is not None and known.looks in (tuple(looks), ()):
+            same = self._history.find_same(answer)
+            if same is not None and same.looks in (tuple(looks), ()):
                 return self.revision
-            clashes = self._history.contradicting(answer)
+            clashes = self._history.find_contradicting(answer)
             if clashes and not replace:
                 raise Contradiction(answer, clashes)
+            if same is not None:
+                clashes = [*clashes, same]
             new = self.revision + 1
-            replaced = tuple(
-                entry.revision
-                for entry in ([*clashes, known] if known is not None else clashes)
-            )
-            now = datetime.now(UTC)
             return self._accept(
                 Entry(
                     new,
@@ -249,11 +280,11 @@ class Store:
                     answer,
                     new,
                     key,
-                    now,
-                    replaced,
-                    author,
-                    tuple(looks),
-                    check,
+                    datetime.now(UTC),
+                    replaced=tuple(entry.revision for entry in clashes),
+                    author=author,
+                    looks=tuple(looks),
+                    check=check,
                 )
             )
 
@@ -262,191 +293,213 @@ class Store:
         answers: Sequence[tuple[Answer, Sequence[str]]],
         *,
         key: str,
-        author: Author = NOBODY,
+        author: Author = ANONYMOUS,
     ) -> int:
-        """Keep answers, each with the looks of its cells, that neither hold already nor contradict what does.
+        """Store several answers in one commit; undo takes them back at once.
 
-        All of them or none, in one commit, undone as one; the number of those that were new. The same key again keeps
-        nothing. Of answers that contradict each other, the first counts.
+        Parameters
+        ----------
+        answers : sequence of (Answer, fingerprints)
+            Those that hold already, or contradict what holds or an earlier one of the
+            list, are left out.
+        key : str
+            The same key again stores nothing.
+        author : Author
+
+        Returns
+        -------
+        n_new : int
+            The number of answers that were stored.
         """
-        with self._turn:
-            now, new, taken = datetime.now(UTC), list[Entry](), set[object]()
+        with self._lock:
+            if self.has_key(f"{key}.0"):
+                return 0
+            now = datetime.now(UTC)
             batch = self.revision + 1
-            for answer, looks in (
-                answers if f"{key}.0" not in self._history.by_key else ()
-            ):
+            entries: list[Entry] = []
+            taken = set[object]()
+            for answer, looks in answers:
                 answer.check(self.movie.n_frames, self._labels_of)
                 about = {answer.fact, *(answer.cells() if answer.happened else ())}
-                if (
-                    self._history.same(answer)
-                    or self._history.contradicting(answer)
-                    or taken & about
-                ):
+                is_known = self._history.find_same(answer) is not None
+                if is_known or self._history.find_contradicting(answer):
+                    continue
+                if taken & about:
                     continue
                 taken |= about
-                at = self.revision + len(new) + 1
-                name = f"{key}.{len(new)}"
-                new.append(
-                    Entry(
-                        at,
-                        Act.ANSWER,
-                        answer,
-                        at,
-                        name,
-                        now,
-                        (),
-                        author,
-                        tuple(looks),
-                        batch=batch,
-                    )
+                revision = batch + len(entries)
+                entry = Entry(
+                    revision,
+                    Act.ANSWER,
+                    answer,
+                    revision,
+                    f"{key}.{len(entries)}",
+                    now,
+                    author=author,
+                    looks=tuple(looks),
+                    batch=batch,
                 )
-            if new:
-                self._accept(*new)
-            return len(new)
+                entries.append(entry)
+            if entries:
+                self._accept(*entries)
+            return len(entries)
 
     def edit(
         self,
-        make: Callable[[], Edit],
+        make_edit: Callable[[], Edit],
         *,
         key: str | None = None,
         revision: int | None = None,
-        author: Author = NOBODY,
+        author: Author = ANONYMOUS,
     ) -> int:
-        """Keep an edit of masks; returns its revision. The same key again does nothing, and makes no edit.
+        """Store a mask edit; return its revision.
 
-        `make` makes it from the masks as they are: nothing else changes them meanwhile.
+        Parameters
+        ----------
+        make_edit : callable
+            Makes the edit of the present masks; not called for a known key.
+        key, revision, author
+            See `answer`.
         """
-        with self._turn:
-            if (earlier := self._earlier(key, Act.EDIT, revision)) is not None:
+        with self._lock:
+            earlier = self._find_earlier(key, Act.EDIT, revision)
+            if earlier is not None:
                 return earlier.revision
-            edit, new = make(), self.revision + 1
-            if not 0 <= edit.frame < self.movie.n_frames:
+            edit = make_edit()
+            n_frames = self.movie.n_frames
+            if not 0 <= edit.frame < n_frames:
                 raise InputError(
-                    f"{edit}, but the movie has {self.movie.n_frames} frames, which count from 0"
+                    f"{edit}, but the movie has {n_frames} frames, which count from 0"
                 )
+            new = self.revision + 1
+            now = datetime.now(UTC)
             return self._accept(
-                Entry(new, Act.EDIT, edit, new, key, datetime.now(UTC), author=author)
+                Entry(new, Act.EDIT, edit, new, key, now, author=author)
             )
-
-    def edits(self) -> tuple[Edit, ...]:
-        """The edits of masks that hold, in their order."""
-        with self._turn:
-            return self._history.edits()
-
-    def mask_revisions(self) -> dict[int, int]:
-        """The last revision that changed the masks of a frame, for each frame in which there was one."""
-        with self._turn:
-            return dict(self._history.mask_revisions)
-
-    def labels_used(self, frame: int) -> list[int]:
-        """Labels that edits of a frame ever gave to cells."""
-        with self._turn:
-            return self._history.labels_used(frame)
 
     def undo(
         self,
         *,
         key: str | None = None,
         revision: int | None = None,
-        author: Author = NOBODY,
-        others: Collection[str] = (),
+        author: Author = ANONYMOUS,
+        other_pages: Collection[str] = (),
     ) -> int | None:
-        """Take the last answer back, and bring back what it replaced; None if there is nothing to take back.
+        """Undo the last answer or edit, and restore what it replaced.
 
-        Answers that were given at once are taken back at once. Those that were given in one of the `others`, pages that
-        are open, are theirs to take back.
+        Answers that were given at once are undone at once.
+
+        Parameters
+        ----------
+        key, revision, author
+            See `answer`.
+        other_pages : collection of str
+            Open pages, whose answers are theirs to undo.
+
+        Returns
+        -------
+        revision : int or None
+            None if there is nothing to undo.
         """
-        return self._step(
-            Act.UNDO, lambda: self._history.to_undo(others), key, revision, author
-        )
+        with self._lock:
+            return self._step(
+                Act.UNDO,
+                self._history.next_to_undo(other_pages),
+                key,
+                revision,
+                author,
+            )
 
     def redo(
         self,
         *,
         key: str | None = None,
         revision: int | None = None,
-        author: Author = NOBODY,
-        others: Collection[str] = (),
+        author: Author = ANONYMOUS,
+        other_pages: Collection[str] = (),
     ) -> int | None:
-        """Bring back the answer that was undone last; None if there is none, or another was given since."""
-        return self._step(
-            Act.REDO, lambda: self._history.to_redo(others), key, revision, author
-        )
+        """Redo what was undone last; None if there is nothing. See `undo`."""
+        with self._lock:
+            return self._step(
+                Act.REDO,
+                self._history.next_to_redo(other_pages),
+                key,
+                revision,
+                author,
+            )
 
-    def note(self, name: str, value: Any) -> None:
-        """Keep a small setting, anything that JSON can hold; it replaces an earlier one of this name."""
+    def set_setting(self, name: str, value: Any) -> None:
+        """Store a setting, anything that JSON can hold."""
         try:
             text = json.dumps(value, allow_nan=False)
             f"{name}{text}".encode()
         except (TypeError, ValueError) as error:
-            raise InputError(f"the note {name!r} cannot be kept: {error}") from error
-        with self._turn:
+            raise InputError(
+                f"the setting {name!r} cannot be stored: {error}"
+            ) from error
+        with self._lock:
             with self._transaction() as execute:
                 execute(
                     "INSERT OR REPLACE INTO note VALUES (?, ?, ?)",
-                    (name, text, chained(name, text)),
+                    (name, text, chain_digest(name, text)),
                 )
-            self._notes[name] = text
+            self._settings[name] = text
 
-    def noted(self, name: str, default: Any = None) -> Any:
-        """What was noted under this name."""
-        text = self._notes.get(name)
+    def get_setting(self, name: str, default: Any = None) -> Any:
+        """Return a copy of a setting."""
+        text = self._settings.get(name)
         return default if text is None else json.loads(text)
 
     def _step(
         self,
         act: Act,
-        which: Callable[[], Entry | None],
+        subject: Entry | None,
         key: str | None,
         revision: int | None,
         author: Author,
     ) -> int | None:
-        with self._turn:
-            if (earlier := self._earlier(key, act, revision)) is not None:
-                return earlier.revision
-            if (last := which()) is None:
-                return None
-            now, those, first = (
-                datetime.now(UTC),
-                self._history.together(last, act),
-                self.revision + 1,
-            )
-            names = [
-                *[None] * (len(those) - 1),
-                key,
-            ]  # the last is what the caller is told
-            return self._accept(
-                *(
-                    Entry(first + n, act, one.change, one.of, name, now, author=author)
-                    for n, (one, name) in enumerate(zip(those, names, strict=True))
-                )
-            )
+        """Undo or redo an entry, and those that were given at once with it."""
+        earlier = self._find_earlier(key, act, revision)
+        if earlier is not None:
+            return earlier.revision
+        if subject is None:
+            return None
+        now = datetime.now(UTC)
+        first = self.revision + 1
+        batch = self._history.batch_of(subject, act)
+        keys = [*[None] * (len(batch) - 1), key]  # the caller learns of the last
+        entries = [
+            Entry(first + n, act, one.change, one.of, name, now, author=author)
+            for n, (one, name) in enumerate(zip(batch, keys, strict=True))
+        ]
+        return self._accept(*entries)
 
-    def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
-        """The change that has this key; if there is none, a new one must be asked for at the present revision."""
+    def _find_earlier(
+        self, key: str | None, act: Act, revision: int | None
+    ) -> Entry | None:
+        """Return the change with a key; a new one must name the present revision."""
         earlier = None
         if key is not None:
-            if (
-                not isinstance(key, str)
-                or not 0 < len(key) <= MAX_KEY
-                or not key.isprintable()
-            ):
+            is_valid = isinstance(key, str) and 0 < len(key) <= MAX_KEY
+            if not is_valid or not key.isprintable():
                 raise InputError(
-                    f"the key of a change is {key!r}; expected 1 to {MAX_KEY} printable characters"
+                    f"the key of a change is {key!r}; expected 1 to {MAX_KEY} "
+                    "printable characters"
                 )
             earlier = self._history.by_key.get(key)
         if earlier is not None and earlier.act is not act:
             raise InputError(
-                f"the key {key!r} was that of {earlier.act} before, it cannot be that of {act}"
+                f"the key {key!r} was that of {earlier.act} before, it cannot be that "
+                f"of {act}"
             )
         if earlier is None and revision is not None and revision != self.revision:
             raise StaleRevision(revision, self.revision)
         return earlier
 
     def _accept(self, *entries: Entry) -> int:
-        """Commit entries, and only then let them hold."""
+        """Commit entries, and only then let them hold; return the last revision."""
         lines = [entry.to_line() for entry in entries]
-        digests = list(accumulate(lines, chained, initial=self._digests[-1]))[1:]
+        digests = list(accumulate(lines, chain_digest, initial=self._digests[-1]))[1:]
         last = entries[-1].revision
         with self._transaction() as execute:
             for entry, line, digest in zip(entries, lines, digests, strict=True):
@@ -458,13 +511,13 @@ class Store:
         for entry in entries:
             self._history.append(entry)
         self._digests += digests
-        self._beacon.show(last, digests[-1])
+        self._marker.write(last, digests[-1])
         return last
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., object]]:
-        """All or nothing; on disk at its end."""
-        with reported(self.path, "; what was there before is untouched"):
+        """Commit all statements or none; they are on disk at the end."""
+        with name_file_in_errors(self.path, "; earlier answers are untouched"):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection.execute

@@ -24,26 +24,26 @@ const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
 
 /** name → {text, keys: [as KeyboardEvent.key, with Ctrl+ or Shift+ before], run, can?, group, title?, anytime? (also without a movie)} */
 export const ACTIONS = {
-  "mask-merge": tool("merge", "Merge", "m", "Two cells that are one"),
-  "mask-cut": tool("cut", "Cut", "c", "A stroke cuts a cell in two"),
-  "mask-delete": tool("delete", "Delete", "d", "No cell"),
-  "mask-add": tool("add", "Add", "a", "A click grows a cell, a drawn line is its outline"),
-  mended: { group: "Mend masks", text: "Done", keys: ["Escape"], run: stepBack, can: isMending, title: "Back to browsing" },
-  yes: { group: "Answer", text: "Yes", keys: ["Enter", "y"], run: confirm, can: () => asked() && (!state.question.pinned || Boolean(state.draft)) && (!state.draft || state.draft.loose), title: "It is as drawn" },
+  "mask-merge": tool("merge", "Merge", "m", "Join two outlines of one cell"),
+  "mask-cut": tool("cut", "Cut", "c", "Cut a cell in two by a stroke"),
+  "mask-delete": tool("delete", "Delete", "d", "Remove an outline that is not a cell"),
+  "mask-add": tool("add", "Add", "a", "Add a cell by a click or an outline"),
+  mended: { group: "Edit masks", text: "Done", keys: ["Escape"], run: stepBack, can: isMending, title: "Back to browsing" },
+  yes: { group: "Answer", text: "Yes", keys: ["Enter", "y"], run: confirm, can: () => asked() && (!state.question.pinned || Boolean(state.draft)) && (!state.draft || state.draft.loose), title: "Correct as drawn" },
   no: { group: "Answer", text: "No", keys: ["n"], run: deny, can: () => asked() && !state.draft, title: "It did not happen" },
   skip: { group: "Answer", text: "Skip", keys: [" "], run: skipQuestion, can: () => state.question !== null && state.mode === "questions", title: "Another question" },
   divide: { group: "Answer", text: "Divides", keys: ["v"], run: () => say("divide"), can: open, title: "A mother and two daughters: click both, or this and the missing one" },
-  disappear: { group: "Answer", text: "Disappears", keys: ["d"], run: () => say("disappear"), can: open, title: "Gone in the next frame" },
-  appear: { group: "Answer", text: "Appears", keys: ["a"], run: () => say("appear"), can: open, title: "The cell on the right was not there before" },
+  disappear: { group: "Answer", text: "Disappears", keys: ["d"], run: () => say("disappear"), can: open, title: "The cell is not in the next frame" },
+  appear: { group: "Answer", text: "Appears", keys: ["a"], run: () => say("appear"), can: open, title: "The cell on the right is new" },
   split: { group: "Answer", text: "Splits", keys: ["s"], run: () => say("split"), can: open, title: "One outline becomes two without a division" },
   merge: { group: "Answer", text: "Merges", keys: ["m"], run: () => say("merge"), can: open, title: "Two outlines become one" },
-  pick: { group: "Answer", text: "Take a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
-  cancel: { group: "Answer", text: "Cancel", keys: ["Escape"], run: escape, title: "Take a half-given answer back" },
+  pick: { group: "Answer", text: "Choose a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
+  cancel: { group: "Answer", text: "Cancel", keys: ["Escape"], run: escape, title: "Discard an incomplete answer" },
   undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => travel("undo"), can: () => state.canUndo },
   redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => travel("redo"), can: () => state.canRedo },
   questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },
   browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion(), "browse"), pressed: () => state.mode === "browse" },
-  mend: { group: "Look around", text: "Masks", keys: ["x"], run: toggleMending, title: "Mend the outlines of cells", pressed: isMending },
+  mend: { group: "Look around", text: "Masks", keys: ["x"], run: toggleMending, title: "Edit the outlines of cells", pressed: isMending },
   back: { group: "Look around", text: "‹", keys: ["ArrowLeft"], run: turn(-1), can: () => state.frame > 0, title: "One frame back" },
   forward: { group: "Look around", text: "›", keys: ["ArrowRight"], run: turn(1), can: () => state.frame < (state.movie?.n_frames ?? 0) - 2, title: "One frame on" },
   first: { group: "Look around", text: "First frame", keys: ["Home"], run: () => browseTo(0) },
@@ -62,10 +62,10 @@ export const ACTIONS = {
   loop: { group: "Look around", text: "↻", keys: ["l"], run: toggleLoop, title: "Loop over the frames around the question", pressed: () => state.loop !== null },
   steer: { group: "Look around", text: "Filter", keys: ["f"], run: toggleSteering, title: "Which questions are asked", pressed: isFiltered },
   goto: { group: "Look around", text: "Go to a frame or cell", keys: ["g"], run: focusGoTo },
-  track: { group: "Answer", text: "Track is right", keys: ["r"], run: () => judgeTrack(true), can: () => followed() !== null, title: "All that is predicted of this track is so" },
-  "wrong-from": { group: "Answer", text: "Wrong from here", keys: ["w"], run: () => judgeTrack(false), can: goesOn, title: "The track is right up to this cell, and wrong from here on" },
-  link: { group: "Answer", text: "Re-link two tracks", keys: ["k"], run: toggleLink, can: () => (state.movie?.n_frames ?? 0) > 1, title: "Click a cell, and then the one that it goes on as", pressed: isLinking },
-  overview: { group: "Page", text: "All movies", keys: ["o"], run: toggleOverview, can: () => state.movies.length > 1, title: "About how many events are wrong in each, and what was learned for the others" },
+  track: { group: "Answer", text: "Track is right", keys: ["r"], run: () => judgeTrack(true), can: () => followed() !== null, title: "Confirm all events of this track" },
+  "wrong-from": { group: "Answer", text: "Wrong from here", keys: ["w"], run: () => judgeTrack(false), can: goesOn, title: "Confirm the track up to this cell, and reject what follows" },
+  link: { group: "Answer", text: "Re-link two tracks", keys: ["k"], run: toggleLink, can: () => (state.movie?.n_frames ?? 0) > 1, title: "Click a cell, then the cell that it becomes later", pressed: isLinking },
+  overview: { group: "Page", text: "All movies", keys: ["o"], run: toggleOverview, can: () => state.movies.length > 1, title: "Estimated errors of each movie; apply the learned weights to others" },
   export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, anytime: true, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, anytime: true, title: "All keys" },
@@ -79,7 +79,7 @@ function goesOn() {
 
 /** A tool by which masks are mended. */
 function tool(name, text, key, title) {
-  return { group: "Mend masks", text, keys: [key], run: () => use(name), can: isMending, title, pressed: () => state.tool === name };
+  return { group: "Edit masks", text, keys: [key], run: () => use(name), can: isMending, title, pressed: () => state.tool === name };
 }
 
 /** Undo or redo; the way back is open at once. */

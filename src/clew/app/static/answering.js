@@ -133,6 +133,8 @@ export function answer({ event, sources, targets }, happened = true, frame = sta
   const body = { frame, event, sources: sorted(sources), targets: sorted(targets), happened };
   body.replace = corrects(body);
   if (state.mode === "questions" && frame === state.question?.frame) body.asked = cellsOf(state.question);
+  const shown = [frameAt(frame), frameAt(frame + 1)];
+  if (shown.every(Boolean)) body.masks = shown.map(({ version }) => version); // an answer is about the outlines that were seen
   state.draft = null;
   send("answers", body);
   pinHere(body);

@@ -55,7 +55,7 @@ export const withToken = (path) => `${below(path)}?token=${encodeURIComponent(to
 export async function getFile(path) {
   const reply = await ask(path);
   const name = reply.headers.get("Content-Disposition")?.match(/filename="([^"]+)"/)?.[1] ?? "download";
-  return { name, blob: await reply.blob() };
+  return { name, blob: await reply.blob(), isLearned: reply.headers.get("X-Clew-Learned") !== "no" };
 }
 
 /** Let the browser keep a file. */

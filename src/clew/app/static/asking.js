@@ -5,7 +5,7 @@ import { exclude, keyOf } from "./events.js";
 import { frameAt } from "./frames.js";
 import { stopLoop } from "./loop.js";
 import { undelivered } from "./outbox.js";
-import { eventOf, pairAt } from "./pairs.js";
+import { eventOf, isFresh, pairAt } from "./pairs.js";
 import { changed, state } from "./state.js";
 import { filterQuery } from "./steering.js";
 
@@ -36,7 +36,16 @@ function worthAsking(question) {
   if (skipped.has(keyOf(question)) || cellsOf(question).some((cell) => done.has(cell))) return false;
   const pair = pairAt(question.frame);
   const same = (event) => keyOf({ frame: question.frame, ...event }) === keyOf(question);
+  if (isFresh(question.frame) && !pair.events.some(same)) return false; // predicted otherwise by now
   return !pair?.events.some((event) => event.pinned && exclude(event, question)) && !pair?.denied.some(same);
+}
+
+/** The masks of a frame changed: drop the questions that were about the old ones. */
+export function dropQuestionsOf(frame) {
+  const isOther = (question) => frame < question.frame || frame > question.frame + 1;
+  queue = queue.filter(isOther);
+  past = past.filter(isOther);
+  if (state.mode === "questions" && state.question && !isOther(state.question)) nextQuestion();
 }
 
 /** Take a new list from the server; the current question stays. */
@@ -75,6 +84,9 @@ function prepare() {
     frameAt(frame);
   }
 }
+
+/** Whether the pictures and predictions of the next questions are here. */
+export const isPrepared = () => queue.length > 0 && queue.slice(0, AHEAD).every(({ frame }) => pairAt(frame) && frameAt(frame) && frameAt(frame + 1));
 
 export function nextQuestion() {
   queue = queue.filter(worthAsking);

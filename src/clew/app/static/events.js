@@ -57,8 +57,28 @@ export function pairwise(answer) {
   return [{ ...answer, event: "disappear", targets: [] }, { ...answer, frame: answer.frame + 1, event: "appear", sources: [] }];
 }
 
-/** How sure the tracking is of an event, as a name; each name has a colour, a line style and a word of its own. */
-export function surenessOf({ pinned, pending, certainty = 0 }) {
+/** The name of the line style of an event: its class of certainty, which the server decides, or that it was answered. */
+export function surenessOf({ pinned, pending, certainty = "unsure" }) {
   if (pinned) return pending ? "pending" : "pinned";
-  return certainty < 0.1 ? "unsure" : certainty < 0.4 ? "fair" : "sure";
+  return certainty;
+}
+
+const NOUNS = { move: "move", divide: "division", appear: "appearance", disappear: "disappearance", split: "split", merge: "merger", gap: "gap" };
+
+/** The words for each code of a reason that the server sends. */
+const REASONS = {
+  "first-of-kind": (event) => `no ${NOUNS[event]} has been annotated yet`,
+  "rare-kind": (event) => `${NOUNS[event]}s are rare`,
+  tie: () => "two explanations almost tie",
+  "close-call": () => "another explanation is not much worse",
+  informative: () => "the answer would teach much",
+  "changed-cell": () => "the outline of this cell changed after you answered",
+  random: () => "drawn at random",
+};
+const DOUBTS = ["tie", "close-call"];
+
+/** Why a question is asked, in words. If the model has become sure since, its doubts are no longer a reason. */
+export function asReason({ reasons, event }, certainty) {
+  const left = certainty === "sure" ? reasons.filter((code) => !DOUBTS.includes(code)) : reasons;
+  return left.map((code) => REASONS[code](event)).join("; ") || "the model was unsure before";
 }

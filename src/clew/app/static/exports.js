@@ -4,7 +4,7 @@ import { getFile, saveFile } from "./api.js";
 import { delivered } from "./outbox.js";
 import { state, tell } from "./state.js";
 
-const SLOW = 2000; // ms after which the page says what an export waits for
+const SLOW = 2000; // ms after which the page says that the file is being written
 
 const KINDS = [
   ["Tracks", [["ctc", "Cell Tracking Challenge"], ["geff", "GEFF"], ["csv", "CSV tables"], ["napari", "napari"]]],
@@ -53,11 +53,12 @@ async function download(kind) {
   const [, name] = KINDS.flatMap(([, kinds]) => kinds).find(([one]) => one === kind);
   toggleExports();
   tell(`Preparing “${name}” …`);
-  const slow = setTimeout(() => tell(`Preparing “${name}”: clew first learns from your last answers, and then writes the file …`), SLOW);
+  const slow = setTimeout(() => tell(`Preparing “${name}”: writing the file …`), SLOW);
   try {
     await delivered();
-    saveFile(await getFile(`/api/movies/${id}/export/${kind}`));
-    tell("");
+    const file = await getFile(`/api/movies/${id}/export/${kind}`);
+    saveFile(file);
+    tell(file.isLearned ? "" : `“${name}” was saved before clew had learned from all answers. Export it again later to include them.`);
   } catch (error) {
     tell(`“${name}” could not be exported: ${error.message}.`);
   } finally {

@@ -1,7 +1,7 @@
 // The list of all keys.
 
 const dialog = document.getElementById("help");
-const ORDER = ["Answer", "Look around", "View", "Mend masks", "Page"]; // what is pressed most comes first
+const ORDER = ["Answer", "Look around", "View", "Edit masks", "Page"]; // what is pressed most comes first
 
 /** Fill the list from the table of actions. */
 export function makeHelp(actions, keyName) {

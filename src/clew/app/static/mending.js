@@ -1,4 +1,4 @@
-// Masks mended by hand: two cells made one, one cut in two by a stroke, one deleted, one added by a click or an outline.
+// Editing masks by hand: merge two cells, cut one by a stroke, delete one, add one by a click or an outline.
 
 import { browseTo } from "./asking.js";
 import { frameAt } from "./frames.js";
@@ -10,10 +10,10 @@ const advice = document.getElementById("tool-hint");
 const answers = document.getElementById("answers");
 
 const HINTS = {
-  merge: "Click two cells of one frame that are one.",
-  cut: "Draw a line across the cell that is two.",
-  delete: "Click what is no cell.",
-  add: "Click a cell that has no outline, or draw one around it.",
+  merge: "Click two outlines of one frame that belong to one cell.",
+  cut: "Draw a line across an outline that contains two cells.",
+  delete: "Click an outline that is not a cell.",
+  add: "Click a cell without an outline, or draw around it.",
 };
 const DRAWN = ["cut", "add"]; // tools that take a stroke
 
@@ -51,7 +51,7 @@ export function showTools() {
 /** What the person is to do next, in words. */
 function hint() {
   if (!isMending() || !state.tool) return "";
-  if (state.stroke?.sent) return "Measuring and tracking what changed …";
+  if (state.stroke?.sent) return "Measuring and tracking the changed cells …";
   if (state.tool === "merge" && state.chosen) return `Click the other part of cell ${state.chosen.label} in frame ${frameOf(state.chosen.side)}.`;
   return HINTS[state.tool];
 }

@@ -1,7 +1,7 @@
 // Opening a movie, and following what happens to it: replies to answers, and news from the server.
 
 import { getJson, page, postJson, withToken } from "./api.js";
-import { backTo, browseTo, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
+import { backTo, browseTo, dropQuestionsOf, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
 import { forgetScale, showAll } from "./camera.js";
 import { pairwise } from "./events.js";
 import { settleEdit } from "./mending.js";
@@ -59,8 +59,10 @@ let masksAt = { movie: null, revision: 0 }; // what is known of the masks; an an
 function takeMasks(revision, masks) {
   const { id } = state.movie;
   if (masksAt.movie === id && revision < masksAt.revision) return;
+  const edited = masksAt.movie === id ? Object.keys(masks).filter((t) => masks[t] !== state.maskRevisions[t]) : [];
   masksAt = { movie: id, revision };
   state.maskRevisions = masks;
+  for (const t of edited) dropQuestionsOf(Number(t));
 }
 
 /** A request was confirmed (or refused: then there is no reply). */
@@ -119,9 +121,16 @@ export function listenToServer() {
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
   for (const anew of ["events", "began"]) on(anew, ({ movie }) => trackedAnew(movie)); // other kinds of events, other weights
   on("worker", takeWorker);
-  on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
-  source.onopen = () => state.gone && refresh();
-  source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
+  on("problem", ({ problem }) => trouble(`Learning failed: ${problem}.`));
+  source.onopen = () => {
+    if (!state.gone) return;
+    forget(state.movie.id); // a server that was restarted has other predictions
+    refresh();
+  };
+  source.onerror = () => {
+    setTimeout(fetchStatus, 300); // says so if the server is gone
+    if (source.readyState === EventSource.CLOSED) setTimeout(listenToServer, RECONNECT); // else the browser connects again by itself
+  };
 }
 
 /** Nothing that was predicted of a movie holds any longer. */
@@ -134,7 +143,7 @@ function trackedAnew(movie) {
 
 /** Whether there is a worker that learns; also told with the status, for a page that was opened later. */
 function takeWorker({ alive, problem }) {
-  trouble(!alive && problem ? `Nothing is learned at the moment: ${problem}. Answers are kept.` : "");
+  trouble(!alive && problem ? `Learning has stopped: ${problem}. Answers are still saved.` : "");
 }
 
 function trouble(words) {
@@ -143,6 +152,7 @@ function trouble(words) {
   changed();
 }
 
+const RECONNECT = 1000; // ms
 const TOGETHER = 150; // ms within which news come together
 const PIECES = 1000; // for what comes in many pieces: a long movie is predicted anew for seconds after each answer
 let refreshing = 0;

@@ -97,7 +97,7 @@ async function deliver(item) {
     hear(item, reply);
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 403 || error.status >= 500) throw error;
-    const now = error.status === 409 ? (await getJson(`${path}/status`)).revision : null;
+    const now = error.body?.kind === "stale" ? (await getJson(`${path}/status`)).revision : null;
     if ((item.kind === "answers" || item.kind === "edits") && now !== null && now !== revisions.get(item.movie)) {
       revisions.set(item.movie, now); // someone else was faster: the same answer again, on top of theirs
     } else {
@@ -117,7 +117,8 @@ function settle(item, revision) {
 
 /** What to tell the person when the server cannot be reached. */
 export function whyGone(error) {
-  if (!(error instanceof Refused)) return "clew does not answer. Go on: your answers are kept here and sent when it is back.";
-  if (error.status === 403) return "clew was started anew. Open the address that it printed; your answers wait in this browser.";
+  if (!(error instanceof Refused)) return "clew does not answer. You can continue: answers are kept in this browser and sent when it is back.";
+  if (error.body?.kind === "opening") return "clew is opening the movie. Your answers are kept here and sent when it is ready.";
+  if (error.status === 403) return "clew was restarted with another token. Open the address that it printed; your answers wait in this browser.";
   return `clew has a problem: ${error.message}. Your answers are kept here and sent again.`;
 }

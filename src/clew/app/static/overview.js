@@ -71,8 +71,8 @@ async function applyToOthers() {
     await delivered();
     said.textContent = "Learning from your last answers …";
     const { applied, problems } = await postJson(`/api/movies/${state.movie.id}/apply`, {});
-    const kept = problems.map(({ movie, problem }) => `${state.movies[movie].name} stays as it is: ${problem}.`);
-    said.textContent = [`${applied} of the others ${applied === 1 ? "is" : "are"} tracked anew.`, ...kept].join(" ");
+    const kept = problems.map(({ movie, problem }) => `${state.movies[movie].name} was not changed: ${problem}.`);
+    said.textContent = [`${applied} of the others ${applied === 1 ? "is" : "are"} tracked again.`, ...kept].join(" ");
   } catch (error) {
     said.textContent = `Nothing was applied: ${error.message}.`;
   } finally {

@@ -33,6 +33,12 @@ async function load(one, movie, t) {
   }
 }
 
+/** Whether the pair is here, and as new as the server's. */
+export function isFresh(t) {
+  const one = kept.get(`${state.movie.id}/${t}`);
+  return Boolean(one?.pair && !one.stale && !one.loading);
+}
+
 /** Take a pair that came with another reply. */
 export function setPair(movie, pair) {
   kept.set(`${movie}/${pair.frame}`, { pair, stale: false, loading: false });
@@ -67,7 +73,7 @@ function pinPart(answer) {
   const pair = { ...one.pair };
   if (answer.happened) {
     pair.events = pair.events.filter((other) => !exclude(answer, other));
-    pair.events.push({ event, sources, targets, confidence: null, certainty: 1, pinned: true, pending: true });
+    pair.events.push({ event, sources, targets, confidence: null, certainty: "sure", pinned: true, pending: true });
     pair.denied = pair.denied.filter((other) => !same(other));
   } else {
     pair.events = pair.events.filter((other) => !same(other));

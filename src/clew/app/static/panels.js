@@ -18,8 +18,8 @@ export function showProgress() {
   find("saved").textContent = state.waiting ? (state.gone ? "kept in this browser" : "saving …") : state.annotated ? "all answers saved" : "";
   showEstimate();
   showTracking();
-  const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
-  const aside = state.setAside ? `${count(state.setAside, "edit was", "edits were")} made of other masks than these, and left out.` : "";
+  const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that changed later, and will be asked again.` : "";
+  const aside = state.setAside ? `${count(state.setAside, "edit belongs", "edits belong")} to other masks and ${state.setAside === 1 ? "is" : "are"} not applied.` : "";
   find("outdated").hidden = !asked && !aside;
   find("outdated").textContent = [asked, aside].filter(Boolean).join(" ");
 }
@@ -28,8 +28,8 @@ export function showProgress() {
 function showEstimate() {
   const { wrong, target } = state;
   find("wrong").textContent = wrong ? `≈ ${Math.round(wrong.number)}` : "–";
-  find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}` : "events wrong: known soon";
-  find("wrong").title = wrong ? `Probably between ${wrong.low} and ${wrong.high} (90 %), by the probability of each event and by how often your answers proved predictions wrong` : "";
+  find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}` : "errors: known when all is tracked";
+  find("wrong").title = wrong ? `90 % interval: ${wrong.low} to ${wrong.high}. Estimated from the probability of each event, and from how often your answers showed that a prediction was wrong.` : "";
   find("until").parentElement.hidden = !wrong;
   const enough = wrong && wrong.number < target;
   find("until").textContent = !wrong ? "" : enough ? "likely now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
@@ -52,7 +52,7 @@ export function showNotices() {
   const [words, buttons] = gone
     ? [gone + (waiting ? ` ${waiting} waiting.` : ""), waiting ? [["Save them to a file", saveUnsent]] : []]
     : stranded.length
-      ? [`${count(stranded.length, "answer or edit was", "answers or edits were")} given about ${stranded[0].name}, which is not open here, and never sent.`, [["Save to a file", saveUnsent], ["Drop", dropStranded]]]
+      ? [`${count(stranded.length, "answer or edit belongs", "answers or edits belong")} to ${stranded[0].name}, which is not open here, and never sent.`, [["Save to a file", saveUnsent], ["Drop", dropStranded]]]
       : [trouble, []];
   fill(find("banner"), words, words, buttons);
   const [entry] = state.refused;

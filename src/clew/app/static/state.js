@@ -7,7 +7,7 @@ export const state = {
   mode: "questions", // or "browse", or "masks"
   frame: 0, // the left pane; the right one shows frame + 1
   slice: null, // of a 3D movie; null is the projection
-  question: null, // {frame, event, sources, targets, reason, pinned?}
+  question: null, // {frame, event, sources, targets, reasons, pinned?}
   framed: true, // whether the view was centred on it
   cell: null, // the cell that is selected in browsing: {side: "a" | "b", label}
   draft: null, // the answer that is being put together: {event, sources, targets, loose}

@@ -2,7 +2,7 @@
 
 import { hint, isSeen, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
-import { asQuestion, asStatement, exclude, keyOf, surenessOf, whichCells } from "./events.js";
+import { asQuestion, asReason, asStatement, exclude, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
 import { isMending } from "./mending.js";
 import { pairAt } from "./pairs.js";
@@ -46,28 +46,28 @@ function setText(element, text) {
 function asked(question) {
   if (!isSeen()) return [asQuestion(question), "Loading the pictures …"];
   if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
-  if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the correct cell or another button."];
-  if (question.reason) return [asQuestion(question), `Asked because: ${reasonNow(question).replace(/\.$/, "")}.`];
+  if (question.pinned) return [`${asStatement(question)}.`, "Your answer overrides the model. To change it, click the correct cell or another button."];
+  if (question.reasons) return [asQuestion(question), `Asked because: ${reasonNow(question)}.`];
   const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
-  const said = denied.map((event) => ` Not so, you said: ${asStatement(event).toLowerCase()}.`).join("");
+  const said = denied.map((event) => ` You ruled out: ${asStatement(event).toLowerCase()}.`).join("");
   return [asQuestion(question), `This is the prediction.${said}`];
 }
 
-/** Why it is asked; clew may be surer by now than when it chose the question. */
-function reasonNow({ reason, frame, event, sources, targets }) {
-  const now = pairAt(frame)?.events.find((one) => keyOf({ frame, ...one }) === keyOf({ frame, event, sources, targets }));
-  if (!now || surenessOf(now) !== "sure") return reason;
-  return reason.replace("almost tie", "almost tied before").replace("is not much worse", "was not much worse before");
+/** Why it is asked; the model may be surer by now than when the question was chosen. */
+function reasonNow(question) {
+  const { frame } = question;
+  const now = pairAt(frame)?.events.find((one) => keyOf({ frame, ...one }) === keyOf(question));
+  return asReason(question, now?.certainty);
 }
 
 function idle() {
   if (!state.movie && !state.gone) return ["Opening the movie …", state.opening?.doing ?? ""];
-  if (isMending()) return ["Mend the outlines.", "Your edits are kept beside the movie; its own masks stay as they are."];
+  if (isMending()) return ["Edit the outlines.", "Edits are stored beside the movie. Its own mask files do not change."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
-  if (state.gone) return ["Waiting for clew …", "More questions come when it answers again."];
-  if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
-  if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
-  return ["Looking for a good question …", "Meanwhile, browse: any cell can be annotated."];
+  if (state.gone) return ["Waiting for clew …", "Questions continue when it answers again."];
+  if (isFiltered()) return ["No more questions match your filter.", "Change the filter to continue."];
+  if (anySkipped()) return ["No other questions.", "Ask the skipped questions again."];
+  return ["Choosing a question …", "You can browse meanwhile: any cell can be annotated."];
 }
 
 reason.addEventListener("click", () => reason.classList.contains("action") && unskip());

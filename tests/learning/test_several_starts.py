@@ -8,8 +8,8 @@ import pytest
 from clew.errors import InputError
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import learn
+from clew.learning.initialization import learn_from, nearby, starting_points
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.multistart import learn_from, nearby, starting_points
 
 from .problems import assignment_task, chain_task
 

@@ -1,0 +1,159 @@
+"""The masks of a movie with all edits, and the cells in them; a new value for each edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from clew.annotation import mask_tools
+from clew.annotation.cell_positions import Positions
+from clew.annotation.edited_movie import (
+    Edits,
+    edit_movie,
+    edit_source,
+    find_changed_frames,
+)
+from clew.annotation.mask_edits import Edit, EditKind
+from clew.errors import InputError
+from clew.tracking.detections import Source
+from clew.tracking.measurement.store import hash_frame
+from clew.tracking.movie import Movie
+
+
+class MaskStroke(Protocol):
+    """What a person clicked or drew."""
+
+    @property
+    def frame(self) -> int:
+        """The frame that it is about."""
+
+    @property
+    def kind(self) -> EditKind:
+        """The tool."""
+
+    @property
+    def cells(self) -> Sequence[int]:
+        """Labels that were clicked."""
+
+    @property
+    def points(self) -> Sequence[tuple[float, float]]:
+        """X and y in pixels; one point is a click."""
+
+    @property
+    def z(self) -> int | None:
+        """The slice; None for the projection, or in 2D."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskState:
+    """A movie with some mask edits."""
+
+    original: Movie
+    source: Source
+    """The detections without edits."""
+    edits: Edits
+    movie: Movie
+    """With the edits."""
+    positions: Positions
+    """The cells with the edits."""
+
+    @classmethod
+    def of(cls, movie: Movie, source: Source, edits: Edits) -> MaskState:
+        """Apply the edits that were made of these very masks."""
+        positions = Positions(source, movie.spacing)
+        return cls(movie, source, (), movie, positions).with_edits(edits)
+
+    def with_edits(self, edits: Edits) -> MaskState:
+        """Return the movie with other edits; only changed frames are measured."""
+        fitting = tuple(edit for edit in edits if self._fits(edit))
+        frames = find_changed_frames(self.edits, fitting)
+        if not frames:
+            return self
+        source = edit_source(self.positions.source, self.edits, fitting)
+        return replace(
+            self,
+            edits=fitting,
+            movie=edit_movie(self.original, fitting),
+            positions=self.positions.with_source(source, frames),
+        )
+
+    def _fits(self, edit: Edit) -> bool:
+        """Return whether an edit was made of these masks, not of earlier ones."""
+        return edit in self.edits or edit.base == self._fingerprint(edit.frame)
+
+    def _fingerprint(self, frame: int) -> str:
+        return hash_frame(self.original.label(frame)).hex()[:16]
+
+    def make_edit(self, stroke: MaskStroke, used_labels: list[int]) -> Edit:
+        """Return the edit that a stroke means.
+
+        Parameters
+        ----------
+        stroke : MaskStroke
+        used_labels : list of int
+            Labels that edits of this frame ever gave; new cells get others.
+        """
+        n_frames = self.movie.n_frames
+        if not 0 <= stroke.frame < n_frames:
+            raise InputError(
+                f"there is no frame {stroke.frame}; expected 0 to {n_frames - 1}"
+            )
+        n_slices = self.movie.shape[0] if self.movie.ndim == 3 else 0
+        if stroke.z is not None and stroke.z >= n_slices:
+            raise InputError(f"{self.movie.name} has no slice {stroke.z}")
+        edit = self._apply_tool(stroke, used_labels)
+        return replace(edit, base=self._fingerprint(stroke.frame))
+
+    def _apply_tool(self, stroke: MaskStroke, used_labels: list[int]) -> Edit:
+        frame = stroke.frame
+        labels = self.movie.label(frame)
+        points = stroke.points
+        if stroke.kind is EditKind.MERGE:
+            return mask_tools.merge_cells(frame, labels, stroke.cells)
+        if stroke.kind is EditKind.DELETE:
+            if len(stroke.cells) != 1:
+                raise InputError(
+                    f"cells is {list(stroke.cells)}; expected the cell to delete"
+                )
+            return mask_tools.delete_cell(frame, labels, stroke.cells[0])
+        if not points:
+            raise InputError("points is empty; expected the points of the stroke")
+        if stroke.kind is EditKind.CUT:
+            return mask_tools.cut_cell(frame, labels, points, stroke.z, used_labels)
+        image = self.movie.image(frame)
+        spacing = self.movie.spacing
+        if len(points) > 1:
+            return mask_tools.add_outline(
+                frame, labels, image, points, spacing, stroke.z, used_labels
+            )
+        return mask_tools.grow_cell(
+            frame,
+            labels,
+            image,
+            points[0],
+            self.diameter,
+            spacing,
+            stroke.z,
+            used_labels,
+        )
+
+    @cached_property
+    def diameter(self) -> float:
+        """The diameter of a disc or ball with the median volume of a few frames.
+
+        In the unit of the spacing; without cells, a twentieth of the picture.
+        """
+        frames = np.linspace(0, self.movie.n_frames - 1, 5).astype(int)
+        volumes = [self.positions.cells(t).volume for t in np.unique(frames).tolist()]
+        volume = np.concatenate(volumes)
+        measured = volume[volume > 0]
+        if not len(measured):
+            return max(self.movie.shape[-2:]) * self.movie.spacing[-1] / 20
+        median = float(np.median(measured))
+        if self.movie.ndim == 2:
+            return float(2 * np.sqrt(median / np.pi))
+        return float(2 * np.cbrt(3 * median / (4 * np.pi)))

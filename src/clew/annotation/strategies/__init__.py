@@ -1,1 +1,0 @@
-"""What is worth asking about: one idea in one file."""
