@@ -54,7 +54,7 @@ def run(
     method: Annotated[list[str], typer.Option(help=", ".join(METHODS))] = list(METHODS),  # noqa: B006
     setting: Annotated[list[str], typer.Option(help=", ".join(SETTINGS))] = list(
         SETTINGS
-    ),  # noqa: B006
+    ),
     draws: int = 5,
     weights: Annotated[
         Path | None,
