@@ -165,11 +165,11 @@ def run(
     import distributed
 
     from clew.parallel import DaskExecutor, ThreadExecutor, start_local_cluster
-    from clew.tracking.blocks.track import Problems, TrackedBlocks
+    from clew.tracking.blocks import MovieProblem, StoredLineage
     from clew.tracking.candidates.features import feature_names
     from clew.tracking.io.checkpoints import Checkpoints
     from clew.tracking.io.parquet import write_parquet
-    from clew.tracking.solve import join_pairs, solve_pair
+    from clew.tracking.solve import build_lineage, solve_pairs
     from clew.tracking.tracker import Tracker
 
     tracker = Tracker.generic(
@@ -190,8 +190,8 @@ def run(
     if mode == "plain":
         started, used = time.perf_counter(), cpu()
         pairs = tracker.pairs(movie, groups)
-        lineage = join_pairs(
-            movie, [solve_pair(pairs, w, t) for t in range(frames - 1)]
+        lineage = build_lineage(
+            movie, [solve_pairs(pairs, w, t) for t in range(frames - 1)]
         )
         tracks = len(lineage.tracks)
         return facts | {
@@ -215,11 +215,11 @@ def run(
         cpu() + (sum(client.run(cpu).values()) if client else 0.0),
     )
     pairs = tracker.pairs(movie, groups, executor=executor)
-    work = Problems(pairs, w)
+    work = MovieProblem(pairs, w)
     if kills and cluster is not None:
         killer = Killer(cluster, output, kills, len(work.blocks))
         killer.start()
-    tracked = TrackedBlocks.of(work, executor, Checkpoints.for_output(output))
+    tracked = StoredLineage.of(work, executor, Checkpoints.for_output(output))
     if killer is not None:
         killer.stop = True
         killer.join()

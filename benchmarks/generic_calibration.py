@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from clew.tracking.assignment.gaps import find_gaps
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
 
 from clew.learning.task import Array
-from clew.tracking.assignment.gaps import find_gaps
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.repair import TEARING
 from clew.tracking.measurement.measure import MeasuredMovie
-from clew.tracking.solve import joined_pairs, solve_pair, told
+from clew.tracking.solve import joined_pairs, solve_pairs, told
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
     ENDS,
@@ -84,7 +84,7 @@ def judge(
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     w = weights_by_name(tracker, feature_names(pairs.groups))
     joined, gaps = joined_pairs(
-        [solve_pair(pairs, w, frame) for frame in range(len(pairs))]
+        [solve_pairs(pairs, w, frame) for frame in range(len(pairs))]
     )
     unit = float(np.linalg.norm(w))
     events, confidence, context, seen = told(joined, gaps, unit)
@@ -259,7 +259,7 @@ def false_shares(
             tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS
         )
         solved = [
-            solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))
+            solve_pairs(pairs, tracker.coef_, frame) for frame in range(len(pairs))
         ]
         every = EventTable.join([one.events for one in solved])
         ends = [(one.frame, one.ends) for one in solved if one.ends is not None]

@@ -43,7 +43,7 @@ from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
-from clew.tracking.profiling.domain import Domain, look_at
+from clew.tracking.profile import Domain, look_at
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import Calibration
 from clew.tracking.training.generic_weights import USUAL_RANK

@@ -20,8 +20,8 @@ from clew.tracking.evaluation.evaluate import Evaluation, evaluate
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
+from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.links import events_of_links
 from clew.tracking.lineage.tracks import MAX_CHILDREN
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie

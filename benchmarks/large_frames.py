@@ -50,21 +50,24 @@ def make_movie(cells: int, dims: int, crowded: bool = False) -> DetectionTable:
 def solve_frames(cells: int, dims: int, flow: bool, crowded: bool) -> dict[str, Any]:
     """Solve the pair in this process, after a small one."""
     from clew.tracking.candidates.features import feature_names
-    from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.solve import solve_pair
+    from clew.tracking.candidates.frame_pairs import FramePairBuilder
+    from clew.tracking.profile import estimate_profile
+    from clew.tracking.solve import solve_pairs
     from clew.tracking.tracker import Tracker
 
     tracker = Tracker.generic(cache=None, n_jobs=1)
     by_name = dict(zip(tracker.feature_names_, tracker.coef_, strict=True))
     small = make_movie(2000, dims, crowded)
-    pairs = Pairs.of(small, small.has)
+    pairs = FramePairBuilder(small, estimate_profile(small, small.has))
     w = np.array([by_name[name] for name in feature_names(small.has)])
 
     def solve(source: DetectionTable) -> Any:
         if flow:
-            return solve_pair(Pairs.of(source, source.has), w, 0)
+            return solve_pairs(
+                FramePairBuilder(source, estimate_profile(source, source.has)), w, 0
+            )
         alone = replace(pairs.motion, follows_flow=False)
-        return solve_pair(replace(pairs, source=source, motion=alone), w, 0)
+        return solve_pairs(replace(pairs, source=source, motion=alone), w, 0)
 
     solve(small)
     peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

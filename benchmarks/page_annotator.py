@@ -96,7 +96,7 @@ class Judge:
         alone, pinned, doubt = [], [], []
         for frame in range(len(self.learner.pairs)):
             pair = self.learner.get_pair(frame)
-            here = pair.annotated(pins[pins.events.frame == frame])
+            here = pair.find_annotated(pins[pins.events.frame == frame])
             for given, steps in (({}, alone), (here, pinned)):
                 answer = assign(pair.candidates, pair.scores(w), given)
                 steps.append(pair.candidates.table(pair.a, pair.b, answer.chosen))

@@ -29,7 +29,7 @@ from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import Event, EventTable
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
-from clew.tracking.profiling.scales import Scales, estimate_scales
+from clew.tracking.scales import Scales, estimate_scales
 
 NEIGHBOURS = 4
 EVENTS = (Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR)

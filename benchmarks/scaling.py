@@ -25,7 +25,7 @@ from rich.table import Table
 
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
-    from clew.tracking.blocks.track import track_pairs
+    from clew.tracking.blocks import track_pairs
     from clew.tracking.evaluation.task_loss import compute_task_loss
     from clew.tracking.evaluation.truth import derive_annotations
     from clew.tracking.io.ctc import open_ctc_lineage

@@ -26,7 +26,7 @@ from clew.annotation.questions import find_settled
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS
 from clew.tracking.events import EventTable
-from clew.tracking.solve import solve_pair
+from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker
 
 FIRST = 100
@@ -42,7 +42,7 @@ def doubts(movie: Sequence) -> tuple[Array, Array]:
     """(n,) of each event whose truth is known, its log-odds to be wrong by the calibration, and whether it is."""
     tracker, truth = Tracker.generic(), movie.truth.to_pairwise()
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-    solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
+    solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
     told = EventTable.join([one.events for one in solved])
     right = probabilities(solved)
     used = find_settled(told, truth) & (right < 1)

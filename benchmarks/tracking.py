@@ -91,7 +91,7 @@ def main() -> None:
             pairs = tracker.pairs(source, tracker.groups_)
             steps = []
             for t in range(TRAINING_FRAMES, movie.n_frames - 1):
-                pair = pairs.pair(t)
+                pair = pairs.build(t)
                 chosen = assign(pair.candidates, pair.scores(tracker.coef_)).chosen
                 steps.append(pair.candidates.table(pair.a, pair.b, chosen))
             predicted = EventTable.join(steps)

@@ -11,13 +11,14 @@ import numpy as np
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.assignment.assignment import assign
-from clew.tracking.candidates.frame_pairs import FramePair, Pairs
+from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
+from clew.tracking.profile import estimate_profile
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ class Examiner:
 
     def __init__(self, dataset: Dataset, groups: frozenset[str]) -> None:
         self.dataset = dataset
-        self.pairs = Pairs.of(dataset.source, groups)
+        self.pairs = FramePairBuilder(
+            dataset.source, estimate_profile(dataset.source, groups)
+        )
         self._made: dict[int, tuple[FramePair, EventTable]] = {}
 
     def missed(self, w: Array) -> Array:
@@ -156,7 +159,7 @@ class Examiner:
     def _pair(self, frame: int) -> tuple[FramePair, EventTable]:
         if frame not in self._made:
             self._made[frame] = (
-                self.pairs.pair(frame),
+                self.pairs.build(frame),
                 self.dataset.events_at(frame).events,
             )
         return self._made[frame]

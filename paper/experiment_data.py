@@ -17,9 +17,10 @@ from clew.errors import InputError
 from clew.models.binary_program import BinaryProgram, Program
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import MARKER, write_simulation
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.events import Annotations
-from clew.tracking.training.examples import TrainingExample, training_examples
+from clew.tracking.profile import estimate_profile
+from clew.tracking.training.examples import TrainingExample, build_examples
 from paper.dataset import Dataset, Examiner, open_dataset
 
 MODEL = BinaryProgram(normalize=True)
@@ -143,7 +144,12 @@ class ExperimentData:
     @cached_property
     def all_examples(self) -> list[TrainingExample]:
         """The frame pairs with full annotation."""
-        return training_examples(Pairs.of(self.train.source, self.groups), self.full)
+        return build_examples(
+            FramePairBuilder(
+                self.train.source, estimate_profile(self.train.source, self.groups)
+            ),
+            self.full,
+        )
 
     @property
     def programs(self) -> list[Program]:

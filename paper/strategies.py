@@ -90,7 +90,7 @@ def ask_expected_change(
         annotations,
         learner.source,
         n,
-        diameter=learner.pairs.scales.diameter,
+        diameter=learner.pairs.profile.scales.diameter,
         seed=int(rng.integers(2**31)),
     )
 
@@ -123,7 +123,7 @@ def _find_steps(learner: Learner, open_events: OpenEvents) -> Array:
         pair = learner.get_pair(frame)
         assignment = learner.solve(frame).assignment
         assert assignment is not None
-        row_of_candidate = pair.rows(events[rows])
+        row_of_candidate = pair.find_events(events[rows])
         candidates = np.fromiter(row_of_candidate, dtype=np.intp)
         own = rows[np.fromiter(row_of_candidate.values(), dtype=np.intp)]
         steps[own] = feature_steps(pair, assignment, candidates)
@@ -134,7 +134,7 @@ def _ask(
     learner: Learner, open_events: OpenEvents, value: Array, n: int
 ) -> list[Question]:
     places = locate_events(open_events.events, learner.source)
-    near = NEAR_DIAMETERS * learner.pairs.scales.diameter
+    near = NEAR_DIAMETERS * learner.pairs.profile.scales.diameter
     rows = diversify(value, open_events.events, places, near, n)
     return _make_questions(open_events, value, rows)
 

@@ -45,7 +45,7 @@ def predictions(learner):
 @pytest.fixture
 def ask(predictions, source, learner, simulated):
     def ask(n=20, annotations=simulated.some, of=predictions, **options):
-        diameter = learner.pairs.scales.diameter
+        diameter = learner.pairs.profile.scales.diameter
         return next_questions(of, annotations, source, n, diameter=diameter, **options)
 
     return ask
@@ -157,8 +157,8 @@ def test_steps_are_the_prediction_minus_the_best_one_without_the_event(learner, 
     rows = assignment.chosen[order]
     steps = feature_steps(pair, assignment, rows)
     assert np.allclose(steps @ learner.w, solution.confidence[order], atol=1e-9)
-    annotated = pair.annotated(learner.annotations.select_frame(frame))
-    features = pair.features()
+    annotated = pair.find_annotated(learner.annotations.select_frame(frame))
+    features = pair.features
     for row, step in zip(rows.tolist(), steps, strict=True):
         other = assign(pair.candidates, pair.scores(learner.w), {**annotated, row: 0})
         here = features[assignment.chosen].sum(axis=0)

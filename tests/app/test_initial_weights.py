@@ -87,13 +87,13 @@ def test_weights_of_another_movie_come_from_a_file(page):
 
 
 def test_kinds_of_events_are_looked_for_once(simulated, source, tmp_path, monkeypatch):
-    from clew.tracking import tracker as module
+    from clew.tracking import profile as module
     from clew.tracking.tracker import Tracker
 
-    looked, look = [], module.decide_events
+    looked, look = [], module._decide_events
     monkeypatch.setattr(
         module,
-        "decide_events",
+        "_decide_events",
         lambda *given, **others: looked.append(1) or look(*given, **others),
     )
     found = []

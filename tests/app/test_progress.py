@@ -10,7 +10,7 @@ from clew.annotation.error_estimate import Correction
 from clew.annotation.progress import CURVE, check_prediction, event_probabilities
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
-from clew.tracking.solve import SolvedPair
+from clew.tracking.solve import PairSolution
 from tests.app.conftest import finish_learning, use_weights
 
 MOVIE = "/api/movies/0"
@@ -130,7 +130,7 @@ def test_what_was_answered_is_right(page):
 def test_the_pair_after_tells_of_a_torn_mask():
     facts = [(0, Event.DIVIDE, [1], [2, 3]), (1, Event.MERGE, [2, 3], [4])]
     one, two = (
-        SolvedPair(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts
+        PairSolution(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts
     )
     together, asked = event_probabilities([one, two]), Answer.of(*facts[0])
     assert together[0] < event_probabilities([one])[0]
@@ -167,7 +167,7 @@ def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(
         predictions.by_frame = {}  # or they would keep the confidences that they had before
         predict_all(page)
         assert all(
-            one.unit == pytest.approx(np.linalg.norm(w))
+            one.weight_norm == pytest.approx(np.linalg.norm(w))
             for one in predictions.by_frame.values()
         )
         after = get(page, "/status")["wrong"]

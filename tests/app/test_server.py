@@ -18,7 +18,7 @@ from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker
-from clew.tracking.profiling.event_kinds import parse_events
+from clew.tracking.profile import parse_events
 from clew.tracking.tracker import Origin
 from tests.app.conftest import use_weights
 
@@ -256,7 +256,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
 
 def test_an_answer_that_leaves_no_assignment_is_refused(page):
     """Everything else that a cell could do was denied."""
-    pair = page.session.predictions.cache.pairs.pair(0)
+    pair = page.session.predictions.cache.pairs.build(0)
     table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
     source = int(pair.a.label[0])
     mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])
@@ -482,6 +482,17 @@ def test_question_that_was_answered_is_not_asked_again(page):
     again = travel(page, "undo", "u").json()["questions"]
     asked = [(one["event"], one["sources"], one["targets"]) for one in again]
     assert (first["event"], first["sources"], first["targets"]) in asked
+
+
+def test_open_pages_receive_different_questions(page):
+    for t in range(5):
+        get(page, f"/pair/{t}")
+    alone = get(page, "/questions?n=6&page=one")["questions"]
+    page.session.open_pages.update(["one", "two"])
+    one = get(page, "/questions?n=6&page=one")["questions"]
+    two = get(page, "/questions?n=6&page=two")["questions"]
+    assert (one[0], two[0]) == (alone[0], alone[1])
+    assert not [question for question in one if question in two]
 
 
 def test_answer_to_masks_that_changed_since_is_refused(page):

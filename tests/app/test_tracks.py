@@ -6,7 +6,7 @@ import pytest
 
 from clew.app import tracks
 from clew.tracking.events import Event
-from clew.tracking.solve import join_pairs
+from clew.tracking.lineage.build import build_lineage
 from tests.app.test_server import MOVIE, get, moves, send, travel
 
 
@@ -67,8 +67,8 @@ def test_tracks_are_joined_anew_when_the_worker_is_done_or_gone(tracked, monkeyp
     session, joined = tracked.session, []
     monkeypatch.setattr(
         tracks,
-        "join_pairs",
-        lambda *given: joined.append(given) or join_pairs(*given),
+        "build_lineage",
+        lambda *given: joined.append(given) or build_lineage(*given),
     )
     session.worker_status = {"alive": True, "problem": ""}
     assert session.is_learning

@@ -69,7 +69,7 @@ def test_a_movie_is_tracked_and_measured_on_a_cluster(simulated, address, tmp_pa
 
 
 def test_a_run_that_was_cut_short_goes_on(simulated, tmp_path, monkeypatch):
-    from clew.tracking.blocks import plan, track
+    from clew.tracking import blocks
 
     common = (
         "track",
@@ -81,20 +81,20 @@ def test_a_run_that_was_cut_short_goes_on(simulated, tmp_path, monkeypatch):
         "--jobs",
         1,
     )
-    monkeypatch.setattr("clew.tracking.tracker.PAIRS", 4)
-    assert plan.PAIRS != 4
-    solve, solved = track.BlockProblem.solve, []
+    monkeypatch.setattr("clew.tracking.tracker.PAIRS_PER_BLOCK", 4)
+    assert blocks.PAIRS_PER_BLOCK != 4
+    solve, solved = blocks.BlockProblem.solve, []
 
     def interrupted(self):
         if len(solved) == 2:
             raise KeyboardInterrupt
-        solved.append(self.which)
+        solved.append(self.pairs)
         return solve(self)
 
-    monkeypatch.setattr(track.BlockProblem, "solve", interrupted)
+    monkeypatch.setattr(blocks.BlockProblem, "solve", interrupted)
     assert run(*common, "-o", tmp_path / "a").exit_code != 0
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".blocks"]
-    monkeypatch.setattr(track.BlockProblem, "solve", solve)
+    monkeypatch.setattr(blocks.BlockProblem, "solve", solve)
     again = run(*common, "-o", tmp_path / "a")
     assert again.exit_code == 0
     assert "2 of 4 blocks come from" in again.output

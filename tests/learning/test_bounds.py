@@ -19,7 +19,7 @@ from clew.learning.bounds import (
     normalize_dual_weights,
     sum_rows_by_group,
 )
-from clew.learning.gram import updated
+from clew.learning.gram import update_gram
 from clew.learning.losses import LOSSES, convex_part
 from clew.learning.model_update import solve_model_update
 
@@ -355,5 +355,7 @@ def test_another_base_changes_nothing_but_the_differences(seed):
     )
     kept = bundle.inner_products().blocks  # most of them from before
     np.testing.assert_allclose(
-        kept, updated(None, bundle.slopes, *bundle.sorted_by_group()).blocks, atol=1e-10
+        kept,
+        update_gram(None, bundle.slopes, *bundle.sorted_by_group()).blocks,
+        atol=1e-10,
     )

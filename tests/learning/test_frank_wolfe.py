@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
-from clew.learning.bounds import Bundle, dual_value, fit_unseen
+from clew.learning.bounds import Bundle, dual_value, fits_in_memory
 from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
-from clew.learning.sparse_rows import differences
+from clew.learning.sparse_rows import subtract_sparse
 from clew.learning.task import Space, Subset, online_task, weight_examples
 from clew.models.chain import Chain
 from clew.models.tree import Tree
@@ -158,7 +158,9 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
 
 def some_weights(task, differ):
     """The task with examples of different weight, or as it is."""
-    return weight_examples(task, np.linspace(0.2, 3.0, task.n_examples) if differ else None)
+    return weight_examples(
+        task, np.linspace(0.2, 3.0, task.n_examples) if differ else None
+    )
 
 
 @examples(25)
@@ -202,7 +204,7 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     point.run_pass(np.random.default_rng(0))
     point.set.store_bounds()
     linear = convex_part(task, HINGE, w)
-    expected = differences(linear.features, bundle.base).toarray()
+    expected = subtract_sparse(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
         g = bundle.group[k]
         np.testing.assert_allclose(
@@ -409,8 +411,8 @@ def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_
     task = Chain().prepare(X, Y).task(X, Y)
     base = concave_part(task, BRIDGE, np.zeros(task.n_features)).features
     memory = 6_000_000
-    assert fit_unseen(len(X), base, memory, online=True)
-    assert not fit_unseen(len(X), base, memory)
+    assert fits_in_memory(len(X), base, memory, online=True)
+    assert not fits_in_memory(len(X), base, memory)
     result = learn(
         task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, memory=memory)
     )

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.solve import solve_pair
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
+from clew.tracking.profile import estimate_profile
+from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker
 from paper.dataset import Examiner, open_dataset
 from paper.experiment_data import ExperimentData, Setup
@@ -57,8 +58,10 @@ def test_the_loss_is_the_share_of_missed_events(whole):
     )  # so that it makes mistakes
     examiner = Examiner(whole, whole.source.has)
     loss = examiner.loss(tracker.coef_)
-    pairs = Pairs.of(whole.source, whole.source.has)
-    solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
+    pairs = FramePairBuilder(
+        whole.source, estimate_profile(whole.source, whole.source.has)
+    )
+    solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
     predicted = {event for one in solved for event in one.events}
     missed = [event for event in whole.truth.events if event not in predicted]
     assert missed

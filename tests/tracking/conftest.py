@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
+from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.prior import prior_direction
+from clew.tracking.training.prior import scale_prior
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +17,11 @@ def training_pairs(simulated):
     """The frame pairs of a movie to learn from, and the generic prior."""
     tracker = Tracker(cache=None, n_jobs=1)
     source = tracker.measure(simulated.movie)
-    prior = prior_direction("generic", feature_names(source.has))
-    return tracker._training_pairs(source, source.has, simulated.some, prior), prior
+    prior = scale_prior("generic", feature_names(source.has))
+    builder = tracker._build_pairs(
+        source, source.has, prior, simulated.some.happened_kinds(), None
+    )
+    return builder, prior
 
 
 @pytest.fixture(scope="session")
@@ -34,4 +38,4 @@ def torn_pairs():
             if tears.get(t) == k:
                 inside[disc & (x > 1)] = 100
     source = measure_movie(Movie.from_arrays(labels), cache=None, n_jobs=1)
-    return Pairs.of(source, source.has)
+    return FramePairBuilder(source, estimate_profile(source, source.has))

@@ -138,7 +138,7 @@ def test_annotations_that_no_lineage_can_keep_to_name_their_frames(simulated, le
     last = free.events.frame == 3
     # every fate that cell 1 of frame 3 could have is denied
     pairs = learned.pairs(learned.measure(simulated.movie), learned.groups_)
-    pair = pairs.pair(3)
+    pair = pairs.build(3)
     label = int(pair.a.label[0])
     events = pair.candidates.table(pair.a, pair.b)
     fates = events[(events.sources == label).any(axis=1)]
@@ -195,12 +195,12 @@ def test_reach_and_neighbours_limit_the_candidates(simulated, learned):
     few = (
         Tracker.generic(neighbours=1, reach=1e-6, n_jobs=1)
         .pairs(source, source.has)
-        .pair(0)
+        .build(0)
     )
     many = (
         Tracker.generic(neighbours=6, reach=1e6, n_jobs=1)
         .pairs(source, source.has)
-        .pair(0)
+        .build(0)
     )
     assert len(few.candidates) < len(many.candidates) / 10
     with pytest.raises(InputError, match="reach is -1"):

@@ -33,7 +33,7 @@ class CellPositions:
     volume: NDArray[np.float64]
     """(n,) in physical units; 0 if it was not measured."""
 
-    def view(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """Return the cells as [{id, x, y, z?}]."""
         axes = AXES[-self.position.shape[1] :]
         columns = np.round(self.position, DIGITS).T.tolist()

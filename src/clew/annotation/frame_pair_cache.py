@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clew.tracking.candidates.frame_pairs import FramePair, Pairs
+from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations
 from clew.utils.cache import Cache
@@ -18,13 +18,13 @@ class FramePairCache:
 
     Parameters
     ----------
-    pairs : Pairs
+    pairs : FramePairBuilder
         Builds the frame pairs.
     limit : int
         Number of candidates to keep, at about 100 bytes each.
     """
 
-    def __init__(self, pairs: Pairs, limit: int) -> None:
+    def __init__(self, pairs: FramePairBuilder, limit: int) -> None:
         self.pairs = pairs
         self.limit = limit
         self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
@@ -45,15 +45,15 @@ class FramePairCache:
 
     def get_pair(self, frame: int, annotations: Annotations) -> FramePair:
         """Return a frame pair whose candidates include its annotated events."""
-        pair = self._pairs.get((frame, "default"), lambda: self.pairs.pair(frame))
-        known = set(pair.rows(annotations.events).values())
+        pair = self._pairs.get((frame, "default"), lambda: self.pairs.build(frame))
+        known = set(pair.find_events(annotations.events).values())
         if len(known) == len(annotations):
             return pair
         is_missing = np.array([row not in known for row in range(len(annotations))])
         missing = annotations.events[is_missing]
         return self._pairs.get(
             (frame, "extended"),
-            lambda: self.pairs.pair(frame, missing),
+            lambda: self.pairs.build(frame, missing),
             missing.row_keys().tobytes(),
         )
 
@@ -64,11 +64,12 @@ class FramePairCache:
 
         The flow is estimated again only if an annotated move is far from it.
         """
-        moves = self.pairs.unforeseen(frame, annotations.select_moves())
-        if moves is None:
-            return self.get_pair(frame, annotations)
+        pair = self.get_pair(frame, annotations)
+        moves = annotations.select_moves()
+        if not pair.contradicts_moves(moves):
+            return pair
         return self._pairs.get(
             (frame, "known moves"),
-            lambda: self.pairs.pair(frame, annotations.events, moves),
+            lambda: self.pairs.build(frame, annotations.events, moves),
             annotations.content_key(),
         )

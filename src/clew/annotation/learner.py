@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,22 +18,27 @@ from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.annotation.training_windows import TrainingWindows, WindowExample
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space
 from clew.models.highs_solver import WarmStartedProgram
 from clew.models.linear_program import LinearTask
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.candidates.frame_pairs import FramePair, Pairs
+from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.profiling.event_kinds import with_annotated
-from clew.tracking.solve import SolvedPair, join_pairs, solve
+from clew.tracking.profile import add_annotated_kinds
+from clew.tracking.solve import PairSolution, solve_frame_pair
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.examples import MODEL
-from clew.tracking.training.prior import joined, prior_direction, weights_by_name
+from clew.tracking.training.prior import (
+    combine_with_prior,
+    scale_prior,
+    weights_by_name,
+)
 from clew.utils.cache import Cache
 from clew.utils.parameters import clone
 
@@ -73,14 +77,14 @@ class Learner:
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
-        self.prior = prior_direction(self.tracker, self.names, settings.trust)
+        self.prior = scale_prior(self.tracker, self.names, settings.trust)
         self.initial: Array = weights_by_name(self.tracker, self.names)
         self.w: Array = self.initial
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
         self._use_pairs(self.tracker.pairs(source, self.groups))
 
-    def _use_pairs(self, pairs: Pairs) -> None:
+    def _use_pairs(self, pairs: FramePairBuilder) -> None:
         """Start with other frame pairs; drop all that was made of the old ones."""
         self.pairs = pairs
         self._cache = FramePairCache(pairs, self.settings.kept_candidates)
@@ -97,9 +101,9 @@ class Learner:
 
     def use_events(self, events: frozenset[Event]) -> None:
         """Allow these kinds of events."""
-        if events != self.pairs.events:
+        if events != self.pairs.profile.events:
             self.result = None
-            self._use_pairs(replace(self.pairs, events=events))
+            self._use_pairs(self.pairs.with_events(events))
 
     def use_source(self, source: Source, frames: Collection[int]) -> None:
         """Continue with edited masks.
@@ -121,9 +125,9 @@ class Learner:
         """Use other annotations: predictions follow at once, weights with `learn`."""
         self.annotations = annotations
         kinds = annotations.happened_kinds()
-        if not kinds <= self.pairs.events:
-            events = with_annotated(self.pairs.events, kinds)
-            self._use_pairs(replace(self.pairs, events=events))
+        if not kinds <= self.pairs.profile.events:
+            events = add_annotated_kinds(self.pairs.profile.events, kinds)
+            self._use_pairs(self.pairs.with_events(events))
 
     def learn(
         self,
@@ -154,7 +158,7 @@ class Learner:
         self.result = self._fit(task, self.result, time_limit, is_interrupted)
         for (n, space), solver in task.programs.items():
             self._solvers.put(*_solver_key(examples[n], space), solver)
-        self.w = joined(self.result.w, self.prior)
+        self.w = combine_with_prior(self.result.w, self.prior)
 
     @property
     def is_cut_short(self) -> bool:
@@ -165,7 +169,7 @@ class Learner:
     def fit_part(self, annotations: Annotations) -> Array:
         """Return (d,) the weights of some of the annotations; changes nothing here."""
         task = self._make_task(self._make_examples(annotations))
-        return joined(self._fit(task, None).w, self.prior)
+        return combine_with_prior(self._fit(task, None).w, self.prior)
 
     def get_pair(self, frame: int) -> FramePair:
         """Return a frame pair, whose candidates include its annotated events."""
@@ -177,13 +181,14 @@ class Learner:
         """Return a frame pair to learn from; its flow ignores the annotations."""
         return self._cache.get_pair(frame, self.annotations.select_frame(frame))
 
-    def solve(self, frame: int, version: int = 0) -> SolvedPair:
+    def solve(self, frame: int, version: int = 0) -> PairSolution:
         """Return the events of a frame pair, with its candidates."""
         annotations = self.annotations.select_frame(frame)
-        return solve(self.get_pair(frame), self.w, annotations, version=version)
+        pair = self.get_pair(frame)
+        return solve_frame_pair(pair, self.w, annotations, version=version)
 
     def predict(self, frame: int, version: int = 0) -> Prediction:
-        """Return the events of a frame pair, with what corrections would teach.
+        """Return the events of a frame pair, and the effect of corrections.
 
         Parameters
         ----------
@@ -199,7 +204,7 @@ class Learner:
         """Return the predictions of all frame pairs."""
         return [self.predict(frame) for frame in range(len(self.pairs))]
 
-    def _measure_steps(self, solution: SolvedPair) -> Array:
+    def _measure_steps(self, solution: PairSolution) -> Array:
         """Return (n,) the step lengths of the least certain events, NaN for others.
 
         Each feature counts in units of its typical size in the steps of this movie.
@@ -223,7 +228,7 @@ class Learner:
     def build_lineage(self) -> Lineage:
         """Return the lineage of the whole movie by the present weights."""
         solutions = [self.solve(frame) for frame in range(len(self.pairs))]
-        return join_pairs(self.source, solutions, self.annotations)
+        return build_lineage(self.source, solutions, self.annotations)
 
     def make_tracker(self) -> Tracker:
         """Return a tracker with the present weights, for other movies or a file."""
@@ -297,7 +302,7 @@ class Learner:
         if not self.initial.any():
             if previous is not None:
                 return None
-            return Start(task, get_loss("bridge")).at(self._lam(task))
+            return Initializer(task, get_loss("bridge")).weights_for(self._lam(task))
         if self.prior is None:
             return self.initial
         w = np.zeros(task.n_features)

@@ -27,7 +27,7 @@ NEAR_PAIRS = 2
 """Frame pairs on both sides of the last answer that are predicted early."""
 
 Listener = Callable[[str, dict[str, Any]], None]
-"""Called with what happened ("learned", "predictions", "questions" or "problem"), and
+"""Called with the kind of news ("learned", "predictions", "questions" or "problem"), and
 with details."""
 
 
@@ -173,7 +173,7 @@ class LearningLoop:
         if task.tracker is not self.task.tracker or task.events != self.task.events:
             return
         edited = find_changed_frames(task.edits, self.task.edits)
-        outdated = self.predictions.cache.pairs.touched(edited) if edited else []
+        outdated = self.predictions.cache.pairs.pairs_using(edited) if edited else []
         usable = [one for one in predictions if one.frame not in outdated]
         accepted = self.predictions.update(usable, self.task.annotations)
         self._waiting -= {one.frame for one in accepted}

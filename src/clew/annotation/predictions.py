@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -12,14 +12,14 @@ from clew.annotation.answers import Answer
 from clew.annotation.frame_pair_cache import FramePairCache
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.solve import SolvedPair, solve
+from clew.tracking.solve import PairSolution, solve_frame_pair
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction(SolvedPair):
-    """The predicted events of a frame pair, with what a correction would teach."""
+class Prediction(PairSolution):
+    """The predicted events of a frame pair, and the effect of corrections."""
 
     step_length: Array | None = None
     """(n,) how far the weights would move if an event were wrong, in units of a
@@ -27,11 +27,11 @@ class Prediction(SolvedPair):
 
     @classmethod
     def from_solution(
-        cls, solution: SolvedPair, step_length: Array | None = None
+        cls, solution: PairSolution, step_length: Array | None = None
     ) -> Self:
         """Attach step lengths to a solved frame pair, and drop its candidates."""
         content = {
-            field.name: getattr(solution, field.name) for field in fields(SolvedPair)
+            field.name: getattr(solution, field.name) for field in fields(PairSolution)
         }
         content["assignment"] = None
         return cls(**content, step_length=step_length)
@@ -96,7 +96,7 @@ class Predictions:
 
     Parameters
     ----------
-    pairs : Pairs
+    pairs : FramePairBuilder
         Builds the frame pairs of the movie.
     weights : ndarray of shape (n_features,)
         Initial weights.
@@ -104,20 +104,22 @@ class Predictions:
         Number of candidates to keep in memory, see `FramePairCache`.
     """
 
-    def __init__(self, pairs: Pairs, weights: Array, cached_candidates: int) -> None:
+    def __init__(
+        self, pairs: FramePairBuilder, weights: Array, cached_candidates: int
+    ) -> None:
         self.n_pairs = len(pairs)
         self._cached_candidates = cached_candidates
         self._reset(pairs, Weights(0, weights))
 
-    def restart(self, pairs: Pairs, weights: Array) -> None:
+    def restart(self, pairs: FramePairBuilder, weights: Array) -> None:
         """Continue with other initial weights, possibly of other features."""
         self._reset(pairs, Weights(self.weights.version + 1, weights))
 
-    def _reset(self, pairs: Pairs, weights: Weights) -> None:
+    def _reset(self, pairs: FramePairBuilder, weights: Weights) -> None:
         self.by_frame: dict[int, Prediction] = {}
         """The latest predictions, by the first frame of the pair."""
-        self.groups = pairs.groups
-        self.events = pairs.events
+        self.groups = pairs.profile.groups
+        self.events = pairs.profile.events
         self._initial_version = weights.version
         self._initial_margin = 0.0
         # One tuple, replaced as a whole: other threads may be solving, and weights
@@ -151,7 +153,7 @@ class Predictions:
         # the same scale of scores.
         norm = float(np.linalg.norm(values))
         self.by_frame = {
-            frame: prediction.in_unit(norm)
+            frame: prediction.rescale(norm)
             for frame, prediction in self.by_frame.items()
         }
 
@@ -170,7 +172,7 @@ class Predictions:
     def _typical_margin(self) -> float:
         """Return the median margin of open events, in norms of the weights."""
         predictions = list(self.by_frame.values())
-        margins = [one.confidence / (one.unit or 1.0) for one in predictions]
+        margins = [one.confidence / (one.weight_norm or 1.0) for one in predictions]
         joined = np.concatenate([np.zeros(0), *margins])
         finite = joined[np.isfinite(joined)]
         return float(np.median(finite)) if len(finite) else 0.0
@@ -180,7 +182,7 @@ class Predictions:
         weights, cache = self._model
         self.events = events
         self.by_frame = {}
-        pairs = replace(cache.pairs, events=events)
+        pairs = cache.pairs.with_events(events)
         self._model = weights, FramePairCache(pairs, cache.limit)
 
     def use_cache(self, cache: FramePairCache, frames: Collection[int]) -> None:
@@ -223,7 +225,9 @@ class Predictions:
             pairs = present if cache is None else cache
             pair = pairs.get_pair_with_known_moves(frame, annotations)
             before = previous if cache is None else None
-            solution = solve(pair, weights.values, annotations, before, weights.version)
+            solution = solve_frame_pair(
+                pair, weights.values, annotations, before, weights.version
+            )
         except InfeasibleAnnotation as error:
             raise InfeasibleAnnotation(
                 f"frames {frame} to {frame + 1}: the answers leave no assignment in "
@@ -235,7 +239,7 @@ class Predictions:
             length = previous.known_step_length(solution.events)
         return Prediction.from_solution(solution, length)
 
-    def current(self, frame: int, annotations: Annotations) -> Prediction:
+    def get_current(self, frame: int, annotations: Annotations) -> Prediction:
         """Return the prediction by the present weights; solve it if necessary."""
         known = self.by_frame.get(frame)
         if (

@@ -19,7 +19,7 @@ from clew.annotation.predictions import Predictions
 from clew.annotation.store.store import Store
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
-from clew.tracking.solve import SolvedPair, in_context
+from clew.tracking.solve import PairSolution, mark_torn_events
 from clew.tracking.training.calibration import (
     GENERIC_CALIBRATION,
     Calibration,
@@ -93,28 +93,30 @@ class Progress:
         return self.curve
 
 
-def join_kinds(predictions: Iterable[SolvedPair]) -> Kinds:
+def join_kinds(predictions: Iterable[PairSolution]) -> Kinds:
     """Return (n,) the kinds of all events."""
     parts = [prediction.events.event for prediction in predictions]
     return np.concatenate([np.zeros(0, dtype=np.int8), *parts])
 
 
-def calibrate(predictions: Iterable[SolvedPair], scale: float = 1.0) -> Calibration:
+def calibrate(predictions: Iterable[PairSolution], scale: float = 1.0) -> Calibration:
     """Return the calibration for a movie; `scale` as in `Predictions.margin_scale`."""
     margins = MovieMargins.sum(one.margins(scale) for one in predictions)
     return GENERIC_CALIBRATION.of_movie(margins)
 
 
-def event_probabilities(predictions: Iterable[SolvedPair], scale: float = 1.0) -> Array:
+def event_probabilities(
+    predictions: Iterable[PairSolution], scale: float = 1.0
+) -> Array:
     """Return (n,) how likely each event of a movie is right; 1 if it was answered."""
-    known = in_context(predictions)
+    known = mark_torn_events(predictions)
     calibration = calibrate(known, scale)
     parts = [one.probability(calibration, scale) for one in known]
     return np.concatenate([np.zeros(0), *parts])
 
 
 def check_prediction(
-    predictions: Mapping[int, SolvedPair],
+    predictions: Mapping[int, PairSolution],
     answer: Answer,
     asked: Answer | None,
     scale: float = 1.0,
@@ -123,7 +125,7 @@ def check_prediction(
 
     Parameters
     ----------
-    predictions : mapping of int to SolvedPair
+    predictions : mapping of int to PairSolution
         By first frame.
     answer : Answer
     asked : Answer or None
@@ -155,7 +157,7 @@ def check_prediction(
     is_settled = is_asked & is_open & (is_same | is_refuted)
     if not is_settled.any():
         return None
-    in_movie = in_context(predictions.values())
+    in_movie = mark_torn_events(predictions.values())
     by_frame = dict(zip(predictions, in_movie, strict=True))
     calibration = calibrate(in_movie, scale)
     doubt = 1 - by_frame[answer.frame].probability(calibration, scale)

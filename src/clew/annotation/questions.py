@@ -174,7 +174,7 @@ def next_questions(
     """
     if n < 1:
         raise InputError(f"n is {n}; expected at least one question")
-    knows_nothing = not any(prediction.unit for prediction in predictions)
+    knows_nothing = not any(prediction.weight_norm for prediction in predictions)
     limit = max(CANDIDATES_PER_QUESTION * n, MIN_CANDIDATES)
     open_events = collect_open_events(
         predictions, annotations, source, None if knows_nothing else limit, chosen

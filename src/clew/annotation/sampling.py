@@ -23,7 +23,7 @@ def sample(
     """Return a stratified part of annotations, in the order of the whole.
 
     The same fraction of each kind of event is drawn, at least one, spread over the
-    frames. Events that did not happen are kinds of their own.
+    frames. Events that did not happen count as separate kinds.
 
     Parameters
     ----------

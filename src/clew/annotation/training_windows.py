@@ -39,8 +39,8 @@ from clew.tracking.training.calibration import (
     MovieMargins,
 )
 from clew.tracking.training.examples import TrainingExample
-from clew.tracking.training.prior import with_prior
-from clew.tracking.training.pseudo_labels import almost_certain, with_pseudo_labels
+from clew.tracking.training.prior import add_prior_feature
+from clew.tracking.training.pseudo_labels import fill_pseudo_labels, select_certain
 from clew.utils.cache import Cache
 
 
@@ -93,8 +93,8 @@ def _renumber(is_inside: Mask) -> Indices:
 
 
 def _window_key(pair: FramePair, is_inside: Mask) -> Hashable:
-    """Return which cells of which candidates a window has."""
-    return pair.extra, np.packbits(is_inside).tobytes()
+    """Return a key for the cells and candidates of a window."""
+    return pair.key, np.packbits(is_inside).tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,14 +177,14 @@ class TrainingWindows:
             What is learned from.
         """
         pair = self._get_pair(frame)
-        annotated = pair.annotated(annotations)
-        around = pair.annotated(window_annotations) | annotated
+        annotated = pair.find_annotated(annotations)
+        around = pair.find_annotated(window_annotations) | annotated
         window = self._find_window(frame, pair, around)
         program = self._programs.get(
             frame, lambda: self._make_program(pair, window), window.key
         )
         certain = self._find_certain(frame, pair, window)
-        labels = with_pseudo_labels(program, certain, window.select_labels(annotated))
+        labels = fill_pseudo_labels(program, certain, window.select_labels(annotated))
         return WindowExample(pair, program, labels, window)
 
     def calibrate(self) -> Calibration:
@@ -202,7 +202,7 @@ class TrainingWindows:
         return self._movie_calibration
 
     def _make_program(self, pair: FramePair, window: TrainingWindow) -> Program:
-        features = with_prior(pair.features()[window.rows], self.prior)
+        features = add_prior_feature(pair.features[window.rows], self.prior)
         return make_program(window.candidates, features)
 
     def _find_window(
@@ -244,7 +244,7 @@ class TrainingWindows:
         return self._predictions.get(
             frame,
             lambda: assign(pair.candidates, pair.scores(self.initial)).chosen,
-            pair.extra,
+            pair.key,
         )
 
     def _find_certain(
@@ -256,7 +256,7 @@ class TrainingWindows:
         chosen, confidence = self._assign(frame, pair, window)
         kinds = window.candidates.event[chosen]
         probability = self.calibrate().probability(kinds, confidence, self._weight_norm)
-        return almost_certain(chosen, probability, self.settings.pseudo_probability)
+        return select_certain(chosen, probability, self.settings.pseudo_probability)
 
     def _assign(
         self, frame: int, pair: FramePair, window: TrainingWindow

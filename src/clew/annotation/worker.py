@@ -235,7 +235,7 @@ class _MovieLearner:
         elif frames := find_changed_frames(self.edits, task.edits):
             learner = self._learner
             source = edit_source(learner.source, self.edits, task.edits)
-            learner.use_source(source, learner.pairs.touched(frames))
+            learner.use_source(source, learner.pairs.pairs_using(frames))
         self.edits = task.edits
         self._learner.use_events(task.events)
         return self._learner

@@ -160,6 +160,8 @@ class QuestionQuery(Query):
     """How many questions, and which events may be asked about."""
 
     n: Count = 20
+    page: Name = ""
+    """The browser tab; open tabs receive different questions."""
     event: EventName | None = None
     first: Count | None = Field(default=None, alias="from")
     last: Count | None = Field(default=None, alias="to")
@@ -174,14 +176,14 @@ class QuestionQuery(Query):
 
 
 class PictureQuery(Query):
-    """Which slice, and of which revision of the masks."""
+    """The slice, and the revision of the masks."""
 
     z: Count | None = None
     v: Count = 0
 
 
 class StatusQuery(Query):
-    """Who asks, and how many wrong events are acceptable."""
+    """The browser tab, and the acceptable number of wrong events."""
 
     page: Name = ""
     target: Count = 0

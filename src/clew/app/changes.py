@@ -199,7 +199,7 @@ class Changes:
             author=request.author,
         )
         for change in changed:
-            self._use(change)
+            self._use_masks(change)
         predictions = changed[0].predictions if changed else ()
         return Outcome(self.read_state(), predictions, self.store.entry(revision))
 
@@ -220,7 +220,7 @@ class Changes:
         entry = self.store.entry(done)
         if isinstance(entry.change, Edit):
             change = self._solve_changed(self.masks.with_edits(self.store.edits()))
-            self._use(change)
+            self._use_masks(change)
             return Outcome(self.read_state(), change.predictions, entry)
         state = self.read_state()
         # Several entries if several answers were given at once.
@@ -235,7 +235,7 @@ class Changes:
     def _solve_changed(self, masks: MaskState) -> _ChangedMasks:
         """Solve the frame pairs that follow from changed masks."""
         edited = find_changed_frames(self.masks.edits, masks.edits)
-        frames = self.predictions.cache.pairs.touched(edited)
+        frames = self.predictions.cache.pairs.pairs_using(edited)
         cache = self.predictions.cache.with_source(masks.positions.source, frames)
         annotations = State.read(self.store, masks.positions).annotations
         predictions = tuple(
@@ -244,7 +244,7 @@ class Changes:
         )
         return _ChangedMasks(masks, cache, predictions)
 
-    def _use(self, change: _ChangedMasks) -> None:
+    def _use_masks(self, change: _ChangedMasks) -> None:
         """Continue with changed masks."""
         self.masks = change.masks
         frames = [prediction.frame for prediction in change.predictions]

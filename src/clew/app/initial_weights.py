@@ -16,12 +16,12 @@ from clew.annotation.learner import Learner
 from clew.annotation.store.store import Store
 from clew.errors import ClewError, InputError
 from clew.learning.task import Array
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Event
 from clew.tracking.measurement.store import hash_parts
 from clew.tracking.persistence import load_tracker
-from clew.tracking.profiling.event_kinds import parse_events
+from clew.tracking.profile import parse_events
 from clew.tracking.tracker import Tracker
 
 INITIAL_WEIGHTS = "beginning"
@@ -75,7 +75,7 @@ def with_events(tracker: Tracker, events: Iterable[Event]) -> Tracker:
 
 def build_pairs(
     source: Source, tracker: Tracker, events: frozenset[Event]
-) -> tuple[Pairs, Array]:
+) -> tuple[FramePairBuilder, Array]:
     """Return how a tracker builds the frame pairs of a movie, and its weights."""
     learner = Learner(source, tracker=with_events(tracker, events))
     return learner.pairs, learner.w

@@ -246,7 +246,7 @@ def open_session(
         learner = Learner(
             masks.positions.source, tracker=reuse_event_kinds(store, source, tracker)
         )
-        store_event_kinds(store, source, tracker, learner.pairs.events)
+        store_event_kinds(store, source, tracker, learner.pairs.profile.events)
         predictions = Predictions(learner.pairs, learner.w, SESSION.cached_candidates)
         return Session(number, masks, store, predictions, tracker, stored)
     except BaseException:

@@ -65,7 +65,7 @@ REVALIDATE = {"cache-control": "no-cache"}
 mimetypes.add_type("text/javascript", ".js")
 
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, and how many parts of how many are finished."""
+"""Called with a description of the work, the parts done, and their total."""
 MakeWorker = Callable[[Sequence[WorkerMovie], Callable[[bool, str], None]], Any]
 
 
@@ -157,7 +157,7 @@ class Server:
         }
         starlette = Starlette(
             routes=self._make_routes(),
-            lifespan=self._live,
+            lifespan=self._run_lifespan,
             exception_handlers=handlers,
         )
         # Outermost, so that replies to faults have the security headers too.
@@ -200,9 +200,9 @@ class Server:
         self.stream.close()
 
     @asynccontextmanager
-    async def _live(self, _: Starlette) -> AsyncIterator[None]:
+    async def _run_lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Open the movies in the background; at the end, close them."""
-        opening = asyncio.create_task(self._open())
+        opening = asyncio.create_task(self._open_movies())
         try:
             yield
         finally:
@@ -215,10 +215,12 @@ class Server:
             for session in self.sessions:
                 await asyncio.to_thread(session.close)
 
-    async def _open(self) -> None:
+    async def _open_movies(self) -> None:
         """Open the movies, and start learning."""
         try:
-            sessions = await asyncio.to_thread(self._open_sessions, self._report)
+            sessions = await asyncio.to_thread(
+                self._open_sessions, self._report_progress
+            )
             self._start_learning(sessions)
             self.sessions = sessions
             await asyncio.to_thread(self._on_open, self)
@@ -231,7 +233,7 @@ class Server:
         finally:
             self.is_settled.set()
 
-    def _report(self, what: str, done: int, total: int) -> None:
+    def _report_progress(self, what: str, done: int, total: int) -> None:
         if self._is_ending.is_set():
             raise OpeningStopped
         self._progress = (what, done, total)
@@ -320,17 +322,21 @@ class Server:
 
     async def get_image(self, request: Request) -> Response:
         """Return the raw frame."""
-        return await self._get_picture(request, self._session(request).pictures.image)
+        return await self._get_picture(
+            request, self._find_session(request).pictures.image
+        )
 
     async def get_labels(self, request: Request) -> Response:
         """Return the label image."""
-        return await self._get_picture(request, self._session(request).pictures.labels)
+        return await self._get_picture(
+            request, self._find_session(request).pictures.labels
+        )
 
     async def _get_picture(
         self, request: Request, draw: Callable[[int, int | None], bytes]
     ) -> Response:
-        session = self._session(request)
-        frame = self._frame(request)
+        session = self._find_session(request)
+        frame = self._find_frame(request)
         query = read_query(request, PictureQuery)
         before = session.state
         content = await asyncio.to_thread(draw, frame, query.z)
@@ -342,18 +348,18 @@ class Server:
 
     async def get_pair(self, request: Request) -> Response:
         """Return a frame pair with its predicted events."""
-        session = self._session(request)
-        return JSONResponse(await session.view_pair(self._frame(request, 1)))
+        session = self._find_session(request)
+        return JSONResponse(await session.view_pair(self._find_frame(request, 1)))
 
     async def get_cells(self, request: Request) -> Response:
         """Return the cells of a frame."""
-        session = self._session(request)
-        cells = await asyncio.to_thread(session.get_cells, self._frame(request))
-        return JSONResponse(cells.view())
+        session = self._find_session(request)
+        cells = await asyncio.to_thread(session.get_cells, self._find_frame(request))
+        return JSONResponse(cells.to_json())
 
     async def get_questions(self, request: Request) -> Response:
         """Return what to ask next."""
-        session = self._session(request)
+        session = self._find_session(request)
         query = read_query(request, QuestionQuery)
         revision = session.state.revision
         version = session.predictions.weights.version
@@ -364,66 +370,66 @@ class Server:
 
     async def get_status(self, request: Request) -> Response:
         """Return the state of annotation and learning."""
-        session = self._session(request)
+        session = self._find_session(request)
         query = read_query(request, StatusQuery)
         return JSONResponse(views.view_status(session, query.page, query.target))
 
     async def get_family(self, request: Request) -> Response:
         """Return the family of a cell."""
-        session = self._session(request)
+        session = self._find_session(request)
         cell = read_query(request, CellQuery)
         return JSONResponse(await session.view_family(cell.frame, cell.label))
 
     async def get_doubts(self, request: Request) -> Response:
         """Return where in the movie predictions are unsure."""
-        return JSONResponse(views.view_doubts(self._session(request)))
+        return JSONResponse(views.view_doubts(self._find_session(request)))
 
     async def post_answer(self, request: Request) -> Response:
         """Store an answer."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, AnswerRequest)
         return JSONResponse(await session.answer(body))
 
     async def post_edit(self, request: Request) -> Response:
         """Edit masks."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, MaskEditRequest)
         return JSONResponse(await session.edit_masks(body))
 
     async def post_undo(self, request: Request) -> Response:
         """Undo the last answer or edit."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, ChangeRequest)
         return JSONResponse(await session.undo_or_redo(Act.UNDO, body))
 
     async def post_redo(self, request: Request) -> Response:
         """Redo what was undone last."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, ChangeRequest)
         return JSONResponse(await session.undo_or_redo(Act.REDO, body))
 
     async def post_position(self, request: Request) -> Response:
         """Store where the person is."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, PositionRequest)
         await session.save_position(body.frame, body.label)
         return JSONResponse({"place": session.position})
 
     async def post_event_kinds(self, request: Request) -> Response:
         """Choose the kinds of events that can happen."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, EventKindsRequest)
         return JSONResponse(await session.switch_events(body.events))
 
     async def post_track_review(self, request: Request) -> Response:
         """Confirm a track, or reject it from a cell on."""
-        session = self._session(request)
+        session = self._find_session(request)
         body = await read_body(request, TrackReviewRequest)
         return JSONResponse(await session.review_track(body))
 
     async def post_import(self, request: Request) -> Response:
         """Import a file of annotations or weights."""
-        session = self._session(request)
+        session = self._find_session(request)
         query = read_query(request, ImportQuery)
         content = await request.body()
         reply = await session.import_file(query.file, content, query.key, query.author)
@@ -431,7 +437,7 @@ class Server:
 
     async def post_apply(self, request: Request) -> Response:
         """Start all other movies with the weights learned here."""
-        session = self._session(request)
+        session = self._find_session(request)
         with tempfile.TemporaryDirectory(prefix="clew-") as folder:
             path = Path(folder) / "weights"
             await session.export(ExportKind.WEIGHTS, path)
@@ -448,7 +454,7 @@ class Server:
 
     async def get_export(self, request: Request) -> Response:
         """Return a file to download."""
-        session = self._session(request)
+        session = self._find_session(request)
         try:
             kind = ExportKind(request.path_params["kind"])
         except ValueError:
@@ -474,7 +480,7 @@ class Server:
         if not self.sessions:
             raise StillOpening
 
-    def _session(self, request: Request) -> Session:
+    def _find_session(self, request: Request) -> Session:
         """Return the session of the movie in the address."""
         self._require_open()
         number: int = request.path_params["movie"]
@@ -482,10 +488,10 @@ class Server:
             raise HTTPException(404, f"there is no movie {number}")
         return self.sessions[number]
 
-    def _frame(self, request: Request, n_following: int = 0) -> int:
+    def _find_frame(self, request: Request, n_following: int = 0) -> int:
         """Return the frame in the address; so many frames must follow it."""
         frame: int = request.path_params["frame"]
-        if frame >= self._session(request).movie.n_frames - n_following:
+        if frame >= self._find_session(request).movie.n_frames - n_following:
             raise HTTPException(404, f"there is no frame {frame + n_following}")
         return frame
 

@@ -61,9 +61,9 @@ from clew.app.views import Json, view_event, view_family, view_pair, view_questi
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.events import Annotations
+from clew.tracking.lineage.build import build_lineage
 from clew.tracking.movie import Movie
-from clew.tracking.profiling.event_kinds import parse_events, with_annotated
-from clew.tracking.solve import join_pairs
+from clew.tracking.profile import add_annotated_kinds, parse_events
 from clew.tracking.tracker import Tracker
 
 POSITION = "place"
@@ -213,7 +213,9 @@ class Session:
             state = self.state
             cache = self.predictions.cache
             prediction = await asyncio.to_thread(
-                self.predictions.current, frame, state.annotations.select_frame(frame)
+                self.predictions.get_current,
+                frame,
+                state.annotations.select_frame(frame),
             )
             # Solve again if masks, kinds of events or initial weights changed meanwhile.
             if cache is self.predictions.cache:
@@ -245,11 +247,17 @@ class Session:
             box = (left * x, top * y, right * x, bottom * y)
         chosen = QuestionFilter(query.event, query.first, query.last, box, track)
         n = min(query.n, self.settings.max_questions)
-        return await asyncio.to_thread(self._view_questions, n, chosen)
+        return await asyncio.to_thread(self._view_questions, n, query.page, chosen)
 
-    def _view_questions(self, n: int, chosen: QuestionFilter = NO_FILTER) -> list[Json]:
+    def _view_questions(
+        self, n: int, page: str, chosen: QuestionFilter = NO_FILTER
+    ) -> list[Json]:
+        """Return questions for a page; open pages receive different ones."""
+        pages = sorted(self._other_pages(page) | {page})
+        n_ranked = min(n * len(pages), self.settings.max_questions)
+        questions = self._rank_questions(n_ranked, chosen) if n else []
         views = []
-        for question in self._rank_questions(n, chosen) if n else []:
+        for question in questions[pages.index(page) :: len(pages)]:
             view = view_question(
                 question,
                 self.get_cells(question.frame),
@@ -269,7 +277,7 @@ class Session:
             state.annotations,
             self.positions,
             n,
-            diameter=self.predictions.cache.pairs.scales.diameter,
+            diameter=self.predictions.cache.pairs.profile.scales.diameter,
             chosen=chosen,
             seed=state.revision,
         )
@@ -312,7 +320,7 @@ class Session:
         """Store an answer; return what follows from it at once."""
         outcome: Outcome = await self._run_in_writer(self.changes.answer, request)
         self._apply(outcome)
-        return await asyncio.to_thread(self._view_outcome, outcome)
+        return await asyncio.to_thread(self._view_outcome, outcome, request.page)
 
     async def edit_masks(self, request: MaskEditRequest) -> Json:
         """Edit the masks of a frame; return what follows from it at once."""
@@ -342,7 +350,7 @@ class Session:
 
     async def _apply_change(self, outcome: Outcome, page: str) -> Json:
         self._apply(outcome)
-        view = await asyncio.to_thread(self._view_outcome, outcome)
+        view = await asyncio.to_thread(self._view_outcome, outcome, page)
         return {**self._view_masks(outcome.entry), **self.undo_state(page), **view}
 
     async def review_track(self, request: TrackReviewRequest) -> Json:
@@ -455,7 +463,7 @@ class Session:
         self.pictures.movie = self.movie
         kinds = state.annotations.happened_kinds()
         if not kinds <= self.predictions.events:
-            events = with_annotated(self.predictions.events, kinds)
+            events = add_annotated_kinds(self.predictions.events, kinds)
             self.predictions.use_events(events)
         frame = max(by_frame, default=None)
         news = {
@@ -466,14 +474,16 @@ class Session:
         self.publish("changed", news)
         self._update_learning(frame)
 
-    def _view_outcome(self, outcome: Outcome) -> Json:
+    def _view_outcome(self, outcome: Outcome, page: str) -> Json:
         state = outcome.state
         return {
             "revision": state.revision,
             "annotated": len(state.annotations),
             "outdated": len(state.outdated),
             "pairs": [self._view_pair(state, one) for one in outcome.predictions],
-            "questions": self._view_questions(self.settings.questions_after_answer),
+            "questions": self._view_questions(
+                self.settings.questions_after_answer, page
+            ),
         }
 
     def _view_masks(self, entry: Entry | None) -> Json:
@@ -546,7 +556,7 @@ class Session:
             predictions = self.predictions.solve_missing(annotations)
             # Solve again if masks were edited meanwhile.
             if masks is self.changes.masks:
-                lineage = join_pairs(masks.positions, predictions, annotations)
+                lineage = build_lineage(masks.positions, predictions, annotations)
                 export_tracks(kind, path, lineage, masks.movie)
                 return
 

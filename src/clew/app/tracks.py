@@ -12,8 +12,8 @@ from clew.annotation.cell_positions import Positions
 from clew.annotation.predictions import Prediction, Predictions
 from clew.errors import InputError
 from clew.tracking.events import Annotations
+from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.solve import join_pairs
 
 TrackCells = frozenset[tuple[int, int]]
 """(frame, label) of each cell of a track."""
@@ -48,7 +48,7 @@ class LineageCache:
             is_old = self._built is None or self._built[0] != predictions
             if self._built is None or (is_old and not may_be_old):
                 lineage = await asyncio.to_thread(
-                    join_pairs, positions, predictions, annotations
+                    build_lineage, positions, predictions, annotations
                 )
                 self._built = predictions, lineage
             return self._built[1]

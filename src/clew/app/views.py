@@ -65,8 +65,8 @@ def view_pair(
     return {
         "frame": prediction.frame,
         "version": prediction.version,
-        "a": before.view(),
-        "b": after.view(),
+        "a": before.to_json(),
+        "b": after.to_json(),
         "events": events,
         "denied": denied,
     }

@@ -71,7 +71,7 @@ class ComputeOptions:
         profile: Path | None = None,
     ) -> ComputeOptions:
         """Check that the options fit together."""
-        from clew.tracking.blocks.plan import parse_memory
+        from clew.tracking.blocks import parse_memory
 
         if workers is not None and cluster is not None:
             raise InputError(

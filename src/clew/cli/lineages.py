@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from clew.tracking.blocks.parts import TrackedMovie
-    from clew.tracking.blocks.track import TrackedBlocks
+    from clew.tracking.blocks import StoredLineage
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
     from clew.tracking.io.label_layers import EventCounts
     from clew.tracking.lineage.lineage import Lineage
+    from clew.tracking.lineage.parts import TrackedMovie
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
@@ -57,7 +57,7 @@ REPORTED = 2_000_000
 
 
 def make_sampled_report(
-    tracked: TrackedBlocks,
+    tracked: StoredLineage,
     movie: Movie | DetectionTable,
     tracker: Tracker,
     facts: dict[str, str],
@@ -76,10 +76,10 @@ def make_sampled_report(
 def print_lineage(lineage: Lineage, seconds: float) -> None:
     """Print the numbers of cells, tracks and events of a lineage."""
     from clew.parallel import ThreadExecutor
-    from clew.tracking.blocks.parts import InMemory
     from clew.tracking.io.label_layers import write_label_images
+    from clew.tracking.lineage.parts import LineageInParts
 
-    tracked = InMemory(lineage)
+    tracked = LineageInParts(lineage)
     print_counts(
         tracked, write_label_images(Path(), None, tracked, ThreadExecutor()), seconds
     )

@@ -132,7 +132,9 @@ def train(
     where = ComputeOptions.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     check_file(
-        output, lambda path: path.suffix == SUFFIX or persistence.describe_file(path), "weights"
+        output,
+        lambda path: path.suffix == SUFFIX or persistence.describe_file(path),
+        "weights",
     )
     opened = open_inputs(
         movies,
@@ -278,7 +280,8 @@ def track(
         )
         seconds = time.perf_counter() - started
         print_note(str(tracker.event_kinds_))
-        print_note(str(tracker.coverage_))
+        if given is not None:
+            print_note(str(tracker.coverage_))
         if tracked.n_solved < len(tracked):
             print_note(
                 f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks come from an interrupted run"
@@ -288,7 +291,8 @@ def track(
             | describe_training(tracker)
             | {"tracked in": f"{seconds:.1f} s"}
         )
-        facts |= dict([str(tracker.coverage_).split(": ", 1)])
+        if given is not None:
+            facts |= dict([str(tracker.coverage_).split(": ", 1)])
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
         pages = (

@@ -1,4 +1,4 @@
-"""Inner products of the bounds within each group, kept up to date while bounds come and go, and steps on them."""
+"""Gram matrices of the bounds within each group, and pairwise Frank–Wolfe steps."""
 
 from __future__ import annotations
 
@@ -13,32 +13,38 @@ from clew.learning.task import Array, Indices, Mask
 
 @dataclass(frozen=True)
 class Gram:
-    """⟨a_j, a_k⟩ of the bounds within each group: `blocks[start[g] + j·size[g] + k]`.
+    """Inner products ⟨a_j, a_k⟩ within groups: `blocks[start[g] + j·size[g] + k]`.
 
-    A group may have fewer bounds than its `size`, which leaves room for more.
+    A group may have fewer bounds than `size`, which leaves capacity for more.
     """
 
     blocks: Array
     start: Indices
     size: Indices
     slot: Indices
-    """(K,) the place of each bound within its group's block."""
+    """(K,) position of each bound within its group's block."""
 
     def select(self, mask: Mask | Indices) -> Gram:
-        """The same inner products, for the bounds in the mask, or for these in this order."""
+        """Restrict to the bounds in a mask, or to bounds in the given order."""
         return Gram(self.blocks, self.start, self.size, self.slot[mask])
 
     def relative_to(self, references: Indices) -> Gram:
-        """⟨a_j − a_r, a_k − a_r⟩ for one bound r in each group, (G,) by its row; −1 for a group without bounds."""
+        """Return ⟨a_j − a_r, a_k − a_r⟩ for one reference bound r per group.
+
+        Parameters
+        ----------
+        references : ndarray of shape (n_groups,)
+            Row of the reference bound; −1 for a group without bounds.
+        """
         blocks = self.blocks.copy()
         slot = np.where(references >= 0, self.slot[np.maximum(references, 0)], -1)
-        _shift(blocks, self.start, self.size, slot)
+        _shift_origin(blocks, self.start, self.size, slot)
         return Gram(blocks, self.start, self.size, self.slot)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _shift(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
-    """G_jk − G_jr − G_rk + G_rr in each block, in place."""
+def _shift_origin(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
+    """Compute G_jk − G_jr − G_rk + G_rr in each block, in place."""
     for g in range(len(size)):
         n = size[g]
         r = slot[g]
@@ -54,21 +60,28 @@ def _shift(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
 NOTHING = np.zeros(0, dtype=np.intp)
 
 
-def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> Gram:
-    """The inner products of these rows; only those with rows that `old` does not know are computed.
+def update_gram(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> Gram:
+    """Compute the inner products of rows, reusing those that `old` contains.
 
-    `members` are the rows sorted by group, `first` (G + 1,) is where each group begins among them; `old` knows the
-    first of the rows.
+    Parameters
+    ----------
+    old : Gram or None
+        Inner products of the first rows.
+    rows : Rows
+    members : ndarray of shape (n_bounds,)
+        Rows sorted by group.
+    first : ndarray of shape (n_groups + 1,)
+        Start of each group in `members`.
     """
     size = np.diff(first)
     start = np.concatenate([[0], np.cumsum(size**2)]).astype(np.intp)
-    slot = places(members, first)
+    slot = find_slots(members, first)
     old = old or Gram(np.zeros(0), start, size, NOTHING)
     old_slot = np.concatenate(
         [old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)]
     )
     blocks = np.empty(start[-1])
-    _fill(
+    _fill_blocks(
         rows.data,
         rows.indices,
         rows.indptr,
@@ -85,15 +98,18 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
     return Gram(blocks, start, size, slot)
 
 
-def places(members: Indices, first: Indices) -> Indices:
-    """(K,) the place of each bound within its group; `members` and `first` as in `updated`."""
+def find_slots(members: Indices, first: Indices) -> Indices:
+    """Return (n_bounds,) the position of each bound within its group.
+
+    `members` and `first` are as in `update_gram`.
+    """
     slot = np.empty(len(members), dtype=np.intp)
     slot[members] = np.arange(len(members)) - np.repeat(first[:-1], np.diff(first))
     return slot
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fill(
+def _fill_blocks(
     data: Array,
     indices: Indices,
     indptr: Indices,
@@ -107,7 +123,7 @@ def _fill(
     old_size: Indices,
     old_slot: Indices,
 ) -> None:
-    """Copy the inner products that are known and compute the others."""
+    """Copy the inner products that are in the old blocks and compute the others."""
     dense = np.zeros(n_features)
     for g in range(len(first) - 1):
         size = first[g + 1] - first[g]
@@ -128,7 +144,7 @@ def _fill(
                     for p in range(indptr[b], indptr[b + 1]):
                         value += data[p] * dense[indices[p]]
                 else:
-                    continue  # filled from the other side, where b is the new one
+                    continue  # filled by symmetry when row b is processed
                 blocks[start[g] + i * size + j] = value
                 blocks[start[g] + j * size + i] = value
             if known_a < 0:
@@ -149,10 +165,26 @@ def pairwise_steps(
     tol: float,
     max_steps: int,
 ) -> None:
-    """Ascent in the dual on one group's simplex: mass goes from its worst active bound to its best one.
+    """Ascend in the dual on one group's simplex by pairwise Frank–Wolfe steps.
 
-    `members` are the rows of its bounds, `score` their values at w, ⟨a_i, a_j⟩ is gram[origin + i·stride + j]. Ends
-    where best and worst are `tol` apart. α changes, `score` with it; `moved` gets the changes added, for w to follow.
+    Each step moves dual weight from the lowest active bound to the highest bound.
+
+    Parameters
+    ----------
+    score : ndarray
+        Values of the group's bounds at w; updated in place.
+    moved : ndarray
+        The changes of α are added to it; the caller moves w by them.
+    alpha : ndarray of shape (n_bounds,)
+        Dual weights of all bounds; updated in place.
+    members : ndarray of int
+        Rows of the group's bounds.
+    gram, origin, stride : ndarray, int, int
+        ⟨a_i, a_j⟩ is ``gram[origin + i * stride + j]``.
+    lam : float
+    tol : float
+        Stop when the highest and the lowest active bound differ by at most this.
+    max_steps : int
     """
     size = len(members)
     for _ in range(max_steps):

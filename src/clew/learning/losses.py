@@ -1,10 +1,12 @@
-"""A loss is a penalty space, a reward space and what is added to each: section 3 of the paper, Eq. 6.
+"""Losses: a penalty space, a reward space and their weights of Δ (section 3, Eq. 6).
 
-    L(w) = | P(w) − R(w) |₊,   P = max over the penalty space of [f + penalty_weight · Δ + margin],
-                               R = max over the reward space of [f + reward_weight · Δ].
+    L(w) = | P(w) − R(w) |₊,
+    P = max over the penalty space of [f + penalty_weight · Δ + margin],
+    R = max over the reward space of [f + reward_weight · Δ].
 
-The exact difference-of-convex form is |P − R|₊ = C − R with C = max(P, R). C does not depend on the CCCP iteration,
-so linear bounds under it stay valid for ever; leaving out the examples with P < R, as the paper does, would break that.
+The exact difference-of-convex form is |P − R|₊ = C − R with C = max(P, R). C does not
+depend on the CCCP iteration, so that linear bounds under it stay valid. Omitting the
+examples with P < R, as the paper does, would break that.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
 from clew.utils.validation import is_number, short_repr
 
 LARGEST_WEIGHT = 1e100
-"""Of Δ in a loss: its squares are still numbers."""
+"""Largest weight of Δ in a loss; its square does not overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss of the family in Eq. 6; build your own from the same parts."""
+    """A loss of the family in Eq. 6."""
 
     name: str
     penalty: Space
     reward: Space | None
-    """None for a loss that is convex as it is, such as CLPL: then R = 0."""
+    """None for a loss that is itself convex, such as CLPL: then R = 0."""
     penalty_weight: float = 1.0
     reward_weight: float = 0.0
     margin: float = 0.0
@@ -63,12 +65,12 @@ class Loss:
 
     @property
     def needs_clipping(self) -> bool:
-        """Whether P < R can happen, so that |·|₊ does something (footnote 2 of the paper)."""
+        """Whether P < R is possible, so that |·|₊ has an effect (footnote 2)."""
         return self.reward is not None and not self.penalty.contains(self.reward)
 
     @property
     def spaces(self) -> frozenset[Space]:
-        """The spaces that must be searched."""
+        """Spaces that the loss searches."""
         return frozenset(
             {self.penalty} if self.reward is None else {self.penalty, self.reward}
         )
@@ -92,7 +94,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
-    """A loss by its name among the `known` ones, or the loss itself."""
+    """Look up a loss by its name among the `known` ones; return a Loss unchanged."""
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str) or loss not in known:
@@ -103,10 +105,10 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
 
 
 def simplify(loss: Loss, task: Task) -> Loss:
-    """The same loss without a search in Y°, where the identities allow it.
+    """Replace the search in Y° by one in Y, if that does not change the loss.
 
-    If Δ ≥ 0, and Δ = 0 exactly on Y*, then max(max_{Y°}[f+Δ], max_{Y*} f) = max_Y [f+Δ]. Hence bridge = hinge,
-    max = ramp and max−Δ = ramp−Δ, for every w.
+    If Δ ≥ 0, and Δ = 0 exactly on Y*, then max(max_{Y°}[f+Δ], max_{Y*} f) = max_Y
+    [f+Δ]. Hence bridge = hinge, max = ramp and max−Δ = ramp−Δ, for every w.
     """
     rewards_annotation = loss.reward is not None and loss.reward.contains(
         Space.COMPATIBLE
@@ -123,7 +125,9 @@ def simplify(loss: Loss, task: Task) -> Loss:
 
 
 def require_spaces(loss: Loss, task: Task) -> None:
-    """Refuse a loss that needs a search which the task does not offer."""
+    """Raise MissingCapability if the loss searches a space that the task does not
+    offer.
+    """
     missing = loss.spaces - task.spaces
     if missing:
         names = ", ".join(space.value for space in missing)
@@ -136,31 +140,42 @@ def require_spaces(loss: Loss, task: Task) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LinearBounds:
-    """One linear function ⟨features_n, w⟩ + offset_n for each example: a bound that is tight where it was computed."""
+    """One linear lower bound ⟨features_n, w⟩ + offset_n for each example.
+
+    It is tight at the w where it was computed.
+    """
 
     features: Matrix
     offsets: Array
     values: Array
-    """(n,) the value at the w where it was computed."""
+    """(n,) values at the w where the bounds were computed."""
 
     def at(self, w: Array) -> LinearBounds:
-        """The same functions with their values at another w."""
+        """Return the same functions with their values at another w."""
         return replace(self, values=np.asarray(self.features @ w) + self.offsets)
 
 
 def convex_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
 ) -> LinearBounds:
-    """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""
-    found = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
-    values = found.values(w, loss.penalty_weight) + loss.margin
-    offsets = loss.penalty_weight * found.loss + loss.margin
+    """Evaluate C_n and a subgradient at w.
+
+    C_n is max(P_n, R_n), or P_n alone if P_n ≥ R_n always holds.
+
+    Returns
+    -------
+    bounds : LinearBounds
+        One bound per example, tight at w.
+    """
+    argmax = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
+    values = argmax.values(w, loss.penalty_weight) + loss.margin
+    offsets = loss.penalty_weight * argmax.loss + loss.margin
     if not loss.needs_clipping:
-        return _checked(LinearBounds(found.features, offsets, values))
+        return _check_finite(LinearBounds(argmax.features, offsets, values))
     reward = concave_part(task, loss, w, examples)
     keep = values >= reward.values
-    features = _choose(keep, found.features, reward.features)
-    return _checked(
+    features = _choose_rows(keep, argmax.features, reward.features)
+    return _check_finite(
         LinearBounds(
             features,
             np.where(keep, offsets, reward.offsets),
@@ -172,18 +187,24 @@ def convex_part(
 def concave_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
 ) -> LinearBounds:
-    """R_n at w with a subgradient (Eq. 10; its sign is minus in v)."""
+    """Evaluate R_n and a subgradient at w (Eq. 10; v has its negative).
+
+    Returns
+    -------
+    bounds : LinearBounds
+        One linear function per example, equal to R_n at w.
+    """
     if loss.reward is None:
         n = task.n_examples if examples is None else len(examples)
         return LinearBounds(
             sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n)
         )
-    found = task.argmax(w, loss.reward, loss.reward_weight, examples)
-    return _checked(
+    argmax = task.argmax(w, loss.reward, loss.reward_weight, examples)
+    return _check_finite(
         LinearBounds(
-            found.features,
-            loss.reward_weight * found.loss,
-            found.values(w, loss.reward_weight),
+            argmax.features,
+            loss.reward_weight * argmax.loss,
+            argmax.values(w, loss.reward_weight),
         )
     )
 
@@ -191,24 +212,28 @@ def concave_part(
 def loss_values(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
 ) -> Array:
-    """(n,) L_n(w), by its definition."""
+    """Return (n,) L_n(w) by its definition."""
     return (
         convex_part(task, loss, w, examples).values
         - concave_part(task, loss, w, examples).values
     )
 
 
-def _choose(keep: Mask, yes: Matrix, no: Matrix) -> Matrix:
-    """Rows of `yes` where keep, else rows of `no`."""
-    if sp.issparse(yes) or sp.issparse(no):
+def _choose_rows(keep: Mask, accepted: Matrix, rejected: Matrix) -> Matrix:
+    """Take accepted rows where `keep`, else rejected rows."""
+    if sp.issparse(accepted) or sp.issparse(rejected):
         pick = sp.diags_array(keep.astype(float))
         drop = sp.diags_array((~keep).astype(float))
-        return sp.csr_array(pick @ sp.csr_array(yes) + drop @ sp.csr_array(no))
-    return np.where(keep[:, None], yes, no)
+        return sp.csr_array(
+            pick @ sp.csr_array(accepted) + drop @ sp.csr_array(rejected)
+        )
+    return np.where(keep[:, None], accepted, rejected)
 
 
-def _checked(linear: LinearBounds) -> LinearBounds:
-    """Refuse what no bound can be made of: it would poison every later model."""
+def _check_finite(linear: LinearBounds) -> LinearBounds:
+    """Raise InputError for values that are not finite; they would spoil every later
+    model.
+    """
     bad = ~np.isfinite(linear.values)
     if bad.any():
         n = int(np.flatnonzero(bad)[0])

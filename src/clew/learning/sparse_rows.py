@@ -1,8 +1,8 @@
-"""Sparse rows that grow at the end: where the slopes of the bounds are kept.
+"""Growable sparse rows, which store the slopes of the bounds.
 
-A plain CSR matrix has to be copied to get one more row. Here the arrays have room at the end, so that adding rows costs
-in proportion to these, and rows once written are never written into again: a `Rows` is a value, and an older one stays
-what it was while a newer one grows in the same arrays.
+A CSR matrix must be copied to append a row. Here the arrays have spare capacity, so
+that appending costs in proportion to the new rows. Written rows never change: a `Rows`
+is a value, and an older one stays valid while a newer one grows in the same arrays.
 """
 
 from __future__ import annotations
@@ -17,25 +17,30 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Indices, Matrix
 
 SPARE = 1.25
-"""Capacity over need when the arrays move: the copies of a growing matrix add up to five times its size."""
+"""Capacity over need when the arrays are reallocated; copies add up to 5 times the
+size.
+"""
 ENTRY_BYTES = 12
 ROW_BYTES = 8
-"""A value and its column; where a row indptr."""
+"""Bytes of an entry (value and column) and of a row (its start)."""
 
 
 @dataclass
 class _Buffer:
-    """Arrays with room at the end, which several `Rows` may share."""
+    """Arrays with spare capacity, which several `Rows` may share."""
 
     data: Array
     indices: NDArray[np.int32]
     indptr: NDArray[np.int64]
     n_rows: int
-    """How many rows are written; only a `Rows` that ends here may write the next one."""
+    """Rows written; only a `Rows` of this length may append in place."""
 
 
 class Rows:
-    """(n, d) sparse rows; row k has the columns `indices[indptr[k]:indptr[k+1]]`, each at most once."""
+    """Sparse (n, d) rows; row k has the columns `indices[indptr[k]:indptr[k+1]]`.
+
+    A column occurs at most once in a row.
+    """
 
     def __init__(
         self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0
@@ -49,7 +54,7 @@ class Rows:
 
     @classmethod
     def of(cls, matrix: Matrix) -> Rows:
-        """The rows of a CSR matrix without duplicate entries."""
+        """Copy the rows of a CSR matrix without duplicate entries."""
         return cls(int(matrix.shape[1])).append(matrix)
 
     def __len__(self) -> int:
@@ -57,27 +62,30 @@ class Rows:
 
     @property
     def indptr(self) -> NDArray[np.int64]:
-        """(n + 1,) where each row indptr."""
+        """(n + 1,) start of each row."""
         return self._buffer.indptr[: self.n_rows + 1]
 
     @property
     def n_entries(self) -> int:
-        """Entries that are stored."""
+        """Number of stored entries."""
         return int(self._buffer.indptr[self.n_rows])
 
     @property
     def data(self) -> Array:
-        """The stored values, row after row."""
+        """Stored values, row after row."""
         return self._buffer.data[: self.n_entries]
 
     @property
     def indices(self) -> NDArray[np.uint32]:
-        """Their columns; without a sign, which spares compiled code the check for negative ones."""
+        """Columns of the stored values.
+
+        They are unsigned, so that compiled code does not check for negative indices.
+        """
         return self._buffer.indices[: self.n_entries].view(np.uint32)
 
     @property
     def nbytes(self) -> int:
-        """Memory that the rows need."""
+        """Memory that the rows need, in bytes."""
         return ENTRY_BYTES * self.n_entries + ROW_BYTES * (self.n_rows + 1)
 
     @property
@@ -90,7 +98,7 @@ class Rows:
         )
 
     def append(self, matrix: Matrix) -> Rows:
-        """These rows and those of a CSR matrix."""
+        """Return these rows followed by those of a CSR matrix."""
         n_rows = self.n_rows + matrix.shape[0]
         n_entries = self.n_entries + int(matrix.indptr[-1])
         buffer = self._buffer
@@ -109,7 +117,7 @@ class Rows:
         return Rows(self.n_columns, buffer, n_rows)
 
     def _grow(self, n_rows: int, n_entries: int) -> _Buffer:
-        """The same rows in arrays with room for more."""
+        """Copy the rows into arrays with spare capacity."""
         room = int(SPARE * n_entries)
         data = np.empty(room)
         indices = np.empty(room, dtype=np.int32)
@@ -120,51 +128,58 @@ class Rows:
         return _Buffer(data, indices, indptr, self.n_rows)
 
     def select(self, rows: Indices) -> Rows:
-        """Some of the rows, in arrays of their own."""
+        """Copy some of the rows."""
         return Rows.of(self.csr[rows])
 
     def dense(self, rows: Indices) -> Array:
-        """(n, d) some of the rows, dense."""
+        """Return some of the rows as a dense (n, d) array."""
         out = np.zeros((len(rows), self.n_columns))
-        _spread(self.data, self.indices, self.indptr, rows, out)
+        _write_dense(self.data, self.indices, self.indptr, rows, out)
         return out
 
     def multiply(self, w: Array, rows: Indices | None = None) -> Array:
-        """(n,) ⟨row, w⟩ of all rows or of some."""
+        """Return (n,) ⟨row, w⟩ of all rows or of some."""
         out = np.zeros(self.n_rows if rows is None else len(rows))
-        which = np.arange(self.n_rows) if rows is None else rows
-        _multiply(self.data, self.indices, self.indptr, which, w, out)
+        chosen = np.arange(self.n_rows) if rows is None else rows
+        _multiply(self.data, self.indices, self.indptr, chosen, w, out)
         return out
 
     def combine(self, weights: Array) -> Array:
-        """(d,) Σ_k weights_k · row_k."""
+        """Return (d,) Σ_k weights_k · row_k."""
         out = np.zeros(self.n_columns)
         _combine(self.data, self.indices, self.indptr, weights, out)
         return out
 
     def squared_norms(self) -> Array:
-        """(n,) ‖row‖²."""
+        """Return (n,) ‖row‖²."""
         sums = np.concatenate([[0.0], np.cumsum(self.data**2)])
         return np.asarray(np.diff(sums[self.indptr]))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _multiply(
-    data: Array, indices: Indices, indptr: Indices, which: Indices, w: Array, out: Array
+    data: Array,
+    indices: Indices,
+    indptr: Indices,
+    chosen: Indices,
+    w: Array,
+    out: Array,
 ) -> None:
-    for i in range(len(which)):
+    """Write ⟨row, w⟩ of the chosen rows to `out`."""
+    for i in range(len(chosen)):
         total = 0.0
-        for p in range(indptr[which[i]], indptr[which[i] + 1]):
+        for p in range(indptr[chosen[i]], indptr[chosen[i] + 1]):
             total += data[p] * w[indices[p]]
         out[i] = total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _spread(
-    data: Array, indices: Indices, indptr: Indices, which: Indices, out: Array
+def _write_dense(
+    data: Array, indices: Indices, indptr: Indices, chosen: Indices, out: Array
 ) -> None:
-    for i in range(len(which)):
-        for p in range(indptr[which[i]], indptr[which[i] + 1]):
+    """Write the chosen rows to the zero array `out` (n, d)."""
+    for i in range(len(chosen)):
+        for p in range(indptr[chosen[i]], indptr[chosen[i] + 1]):
             out[i, indices[p]] = data[p]
 
 
@@ -172,6 +187,7 @@ def _spread(
 def _combine(
     data: Array, indices: Indices, indptr: Indices, weights: Array, out: Array
 ) -> None:
+    """Add Σ_k weights_k · row_k to `out` (d,)."""
     for k in range(len(weights)):
         if weights[k] != 0.0:
             for p in range(indptr[k], indptr[k + 1]):
@@ -179,36 +195,44 @@ def _combine(
 
 
 def row_of_entries(matrix: Matrix) -> Indices:
-    """The row of each entry of a CSR matrix."""
+    """Return the row of each entry of a CSR matrix."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
 def sparse(dense: Array) -> Matrix:
-    """(n, d) CSR of a small dense array: scipy.sparse goes by coordinates, which takes longer than all that follows."""
+    """Convert a small dense (n, d) array to CSR.
+
+    scipy.sparse converts through coordinates, which takes longer.
+    """
     row, column = np.nonzero(dense)
     indptr = np.searchsorted(row, np.arange(len(dense) + 1))
     return sp.csr_array((dense[row, column], column, indptr), shape=dense.shape)
 
 
-def differences(matrix: Matrix, reference: Matrix) -> Matrix:
-    """(n, d) CSR of one CSR matrix minus another of the same shape, without entries that cancel or are zero."""
+def subtract_sparse(matrix: Matrix, reference: Matrix) -> Matrix:
+    """Subtract two CSR matrices of the same shape; store no zeros.
+
+    Returns
+    -------
+    difference : csr_array of shape (n, d)
+    """
     n_rows, n_columns = matrix.shape
     room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
     data = np.empty(room)
     indices = np.empty(room, dtype=np.int32)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    one, other = (
+    left, right = (
         (m.data, m.indices.astype(np.int32, copy=False), m.indptr)
         for m in (matrix, reference)
     )
-    used = _subtract(*one, *other, n_columns, data, indices, indptr)
+    used = _subtract_rows(*left, *right, n_columns, data, indices, indptr)
     return sp.csr_array(
         (data[:used], indices[:used], indptr), shape=(n_rows, n_columns)
     )
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _subtract(
+def _subtract_rows(
     data: Array,
     indices: Indices,
     indptr: Indices,
@@ -218,11 +242,14 @@ def _subtract(
     n_columns: int,
     out: Array,
     out_indices: Indices,
-    out_begins: Indices,
+    out_indptr: Indices,
 ) -> int:
-    """Row by row through a dense row; `met` says in which row a column was last seen, counted from 1."""
+    """Subtract row by row through a dense row; return the number of entries written.
+
+    `seen_in` is the row in which a column was last seen, counted from 1.
+    """
     dense = np.zeros(n_columns)
-    met = np.zeros(n_columns, np.int64)
+    seen_in = np.zeros(n_columns, np.int64)
     used = 0
     for k in range(len(indptr) - 1):
         for p in range(indptr[k], indptr[k + 1]):
@@ -235,12 +262,12 @@ def _subtract(
             end = indptr[k + 1] if side == 0 else ref_indptr[k + 1]
             for p in range(begin, end):
                 j = columns[p]
-                if met[j] != k + 1:
-                    met[j] = k + 1
+                if seen_in[j] != k + 1:
+                    seen_in[j] = k + 1
                     if dense[j] != 0.0:
                         out[used] = dense[j]
                         out_indices[used] = j
                         used += 1
                     dense[j] = 0.0
-        out_begins[k + 1] = used
+        out_indptr[k + 1] = used
     return used

@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 Matrix: TypeAlias = Any
-"""A dense (n, d) array or a scipy.sparse.csr_array of that shape; Any, for scipy.sparse comes without types."""
+"""Dense (n, d) array or csr_array; Any, because scipy.sparse has no types."""
 
 
 Kept = TypeVar("Kept", bound=np.generic)
@@ -50,17 +50,17 @@ def dot(a: Array, b: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Argmax:
-    """The maximisers that a Task found, one row for each example that was asked for."""
+    """Maximizers returned by a Task, one row for each requested example."""
 
     features: Matrix
-    """(n, d) φ(x_n, ŷ_n), dense or CSR; rows that were not found are zero."""
+    """(n, d) φ(x_n, ŷ_n), dense or CSR; zero rows where no output exists."""
     loss: Array
     """(n,) Δ(y*_n, ŷ_n)."""
     found: Mask
-    """(n,) False where the space is empty, which only Y° can be."""
+    """(n,) False where the space is empty; only Y° can be empty."""
 
     def values(self, w: Array, loss_weight: float) -> Array:
-        """(n,) ⟨w, φ⟩ + loss_weight · Δ; minus infinity where nothing was found."""
+        """Return (n,) ⟨w, φ⟩ + loss_weight · Δ; −∞ where the space is empty."""
         dense = isinstance(self.features, np.ndarray)
         scores = dot(self.features, w) if dense else np.asarray(self.features @ w)
         return np.where(self.found, scores + loss_weight * self.loss, -np.inf)
@@ -72,27 +72,30 @@ class Task(Protocol):
 
     @property
     def n_examples(self) -> int:
-        """N."""
+        """Number of examples N."""
         ...
 
     @property
     def n_features(self) -> int:
-        """The length of w."""
+        """Length of w."""
         ...
 
     @property
     def spaces(self) -> frozenset[Space]:
-        """The spaces that `argmax` can search."""
+        """Spaces that `argmax` can search."""
         ...
 
     @property
     def loss_zero_iff_compatible(self) -> bool:
-        """Whether Δ ≥ 0, and Δ = 0 exactly on Y*: the condition of the identities in `losses.simplify`."""
+        """Whether Δ ≥ 0, with Δ = 0 exactly on Y*: the condition of `simplify`."""
         ...
 
     @property
     def keys(self) -> Sequence[bytes] | None:
-        """A fingerprint of each example and its annotation; bounds carry over to another fit where it is unchanged."""
+        """Fingerprint of each example and its annotation.
+
+        A later fit reuses the bounds of examples with the same fingerprint.
+        """
         ...
 
     def argmax(
@@ -102,29 +105,48 @@ class Task(Protocol):
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """For each example, the output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y)."""
+        """Maximize ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y) over `space` for each example.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_features,)
+        space : Space
+        loss_weight : float
+        examples : ndarray of int, optional
+            Examples to search; all if None.
+
+        Returns
+        -------
+        argmax : Argmax
+        """
         ...
 
     def annotated_part(self) -> Task | None:
-        """The same examples with only the features of parts that the annotation determines.
+        """Return the examples with only the features that the annotation determines.
 
-        On it, all of Y* has the same features, so that every loss with reward space Y* is convex: its minimiser is
-        a start for the non-convex problem. Being no more than that, it may search a relaxation of Y. None where
-        nothing is determined, and where everything is, since the problem is then convex itself.
+        There, all of Y* has the same features, so that every loss with reward space Y*
+        is convex. Its minimizer is a start for the non-convex problem; a relaxation of
+        Y is precise enough for that.
+
+        Returns
+        -------
+        part : Task or None
+            None if the annotations determine nothing or everything. In the second case
+            the problem is convex itself.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Subset:
-    """Some examples of a task, as a task."""
+    """A task made of some examples of another task."""
 
     task: Task
     examples: Indices
 
     @property
     def n_examples(self) -> int:
-        """How many examples were chosen."""
+        """Number of chosen examples."""
         return len(self.examples)
 
     @property
@@ -134,17 +156,17 @@ class Subset:
 
     @property
     def spaces(self) -> frozenset[Space]:
-        """The spaces that the whole task can search."""
+        """Spaces that the whole task can search."""
         return self.task.spaces
 
     @property
     def loss_zero_iff_compatible(self) -> bool:
-        """As for the whole task."""
+        """Same value as for the whole task."""
         return self.task.loss_zero_iff_compatible
 
     @property
     def keys(self) -> Sequence[bytes] | None:
-        """The fingerprints of the chosen examples."""
+        """Fingerprints of the chosen examples."""
         keys = self.task.keys
         return None if keys is None else [keys[i] for i in self.examples]
 
@@ -155,7 +177,7 @@ class Subset:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Ask the whole task about the chosen examples."""
+        """Search the chosen examples in the whole task."""
         return self.task.argmax(
             w,
             space,
@@ -164,95 +186,112 @@ class Subset:
         )
 
     def annotated_part(self) -> Task | None:
-        """The chosen examples of the whole task's annotated part."""
+        """Return the chosen examples of the whole task's annotated part."""
         part = self.task.annotated_part()
         return None if part is None else Subset(part, self.examples)
 
 
 @runtime_checkable
 class SeparableTask(Task, Protocol):
-    """A task whose loss is a sum over more and simpler examples than it has, as CLPL is a sum of hinges."""
+    """A task whose loss is a sum over simpler examples, as CLPL is a sum of hinges."""
 
     def separated(self, examples: Indices | None = None) -> Task:
-        """The same mean loss over those: a bundle with a group for each of them is a far better model."""
+        """Return a task with these simpler examples and the same mean loss.
+
+        A bundle with one group for each of them is a much tighter model.
+        """
         ...
 
 
 @runtime_checkable
 class DeterminedTask(Task, Protocol):
-    """A task that knows whether its annotations leave anything open."""
+    """A task that can report whether its annotations are complete."""
 
     @property
     def determined(self) -> bool:
-        """Whether Y* is one output for each example: then every loss with reward space Y* is convex."""
+        """Whether Y* has one output per example, so that reward space Y* is convex."""
         ...
 
 
 def is_determined(task: Task) -> bool:
-    """Whether Y* is known to be one output for each example."""
+    """Return whether Y* is known to have one output for each example."""
     whole = task.task if isinstance(task, Subset) else task
     return isinstance(whole, DeterminedTask) and whole.determined
 
 
 class Layout(Protocol):
-    """An order of the weights in which compiled code is faster: a permutation, said in both directions."""
+    """A permutation of the weights that makes compiled code faster."""
 
     def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
-        """From columns of φ to places in this layout."""
+        """Map columns of φ to positions in this layout."""
         ...
 
     def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
-        """And back."""
+        """Map positions in this layout to columns of φ."""
         ...
 
     def vector_in(self, w: Array) -> Array:
-        """Weights in this layout."""
+        """Permute weights into this layout."""
         ...
 
     def vector_out(self, w: Array) -> Array:
-        """And back."""
+        """Permute weights back to the order of φ."""
         ...
 
 
 class SameOrder:
-    """The layout of φ itself."""
+    """The identity layout."""
 
     def columns_in(self, columns: NDArray[Kept]) -> NDArray[Kept]:
-        """The same columns."""
+        """Return the argument."""
         return columns
 
     columns_out = vector_in = vector_out = columns_in
 
 
 class OnlineOracle(Layout, Protocol):
-    """Answers one example after the other while w moves, in compiled code; see `stochastic.py`.
+    """Compiled argmax for one example at a time, while w moves (`frank_wolfe`).
 
-    Bounds are differences from the features of one reference output for each example, the reward's at one w.
+    Bounds are differences from the features of one reference output per example: the
+    reward's argmax at a fixed w.
     """
 
     @property
     def fixed_reward(self) -> bool:
-        """Whether all of Y* has the same features, so that the reward is the same linear function at every w."""
+        """Whether all of Y* has the same features: the reward is linear in w."""
         ...
 
     def capacity(self, groups: Indices) -> int:
-        """How many entries the bounds of these groups, an example each, can have at the most."""
+        """Return the largest number of entries that new bounds of these groups can
+        have.
+        """
         ...
 
     def follow(self, working_set: WorkingSet, w: Array) -> None:
-        """Take the reward's outputs at w as the references, and let the bounds follow, relative to these."""
+        """Make the reward's outputs at w the references; shift the bounds to them."""
         ...
 
     def run(
         self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array
     ) -> None:
-        """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
+        """Visit groups in turn: argmax at w, a new bound, pairwise steps on the bounds.
+
+        Parameters
+        ----------
+        working_set : WorkingSet
+        groups : ndarray of int
+            One example per group.
+        steps : int
+            Pairwise steps per group.
+        gaps : ndarray of shape (n_groups,)
+            Overwritten with the gap of each visited group before its steps.
+        """
         ...
 
 
 @runtime_checkable
 class OnlineTask(Task, Protocol):
-    """A task that can look and learn example by example, where most weights do not concern any one of them."""
+    """A task with a compiled argmax for one example at a time."""
 
     def online(
         self,
@@ -263,46 +302,60 @@ class OnlineTask(Task, Protocol):
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> OnlineOracle:
-        """An oracle for max_Y [f + penalty_weight · Δ] whose reference outputs are the reward's at w.
+        """Return an oracle for max_Y [f + penalty_weight · Δ].
 
-        With `examples` it knows those alone, and counts them from 0 on. `weights` (n_examples,) of all examples
-        multiply φ and Δ (weighted.py).
+        Parameters
+        ----------
+        w : ndarray of shape (n_features,)
+            The reward's outputs at w are the reference outputs.
+        reward : Space
+        reward_weight, penalty_weight : float
+        examples : ndarray of int, optional
+            Restrict the oracle to these examples, numbered from 0.
+        weights : ndarray of shape (n_examples,), optional
+            Weights of all examples, which multiply φ and Δ.
         """
         ...
 
 
 class Epochs(Protocol):
-    """Epochs of the perceptron in compiled code, from w = 0."""
+    """Epochs of the perceptron in compiled code, starting at w = 0."""
 
     @property
     def weights(self) -> tuple[Array, Array]:
-        """W, and the sum of all its changes times the steps before them."""
+        """The weights w, and the sum of its changes, each times the steps before it."""
         ...
 
     def run(self, order: Indices) -> None:
-        """A step for each of these examples in turn."""
+        """Take one step for each of these examples in turn."""
         ...
 
 
 @runtime_checkable
 class EpochTask(Task, Protocol):
-    """A task on which the perceptron's steps cost what their changes have entries, not what w has."""
+    """A task whose perceptron steps cost as much as their change has entries."""
 
     def epochs(self) -> Epochs:
-        """The perceptron's state before its first step."""
+        """Return the perceptron's state before its first step."""
         ...
 
 
 def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
-    """The `OnlineTask` that a task is or takes its examples from, with these examples; None if there is none."""
+    """Return the `OnlineTask` behind a task and the chosen examples.
+
+    Returns
+    -------
+    task, examples : (OnlineTask, ndarray of int or None), or None
+        None if the task is not an OnlineTask or a Subset of one.
+    """
     whole, examples = (
         (task.task, task.examples) if isinstance(task, Subset) else (task, None)
     )
     return (whole, examples) if isinstance(whole, OnlineTask) else None
 
 
-def separated(task: Task) -> Task:
-    """The same mean loss over more and simpler examples, where the task is a `SeparableTask`."""
+def separate_examples(task: Task) -> Task:
+    """Split a `SeparableTask` into simpler examples; return other tasks unchanged."""
     whole, examples = (
         (task.task, task.examples) if isinstance(task, Subset) else (task, None)
     )
@@ -310,7 +363,14 @@ def separated(task: Task) -> Task:
 
 
 def weight_examples(task: Task, weights: Array | None) -> Task:
-    """The task with these weights of its examples, positive and 1 in the mean; None leaves it as it is."""
+    """Weight the examples of a task.
+
+    Parameters
+    ----------
+    task : Task
+    weights : ndarray of shape (n_examples,), optional
+        Positive weights, scaled to a mean of 1. None returns the task itself.
+    """
     return (
         task
         if weights is None
@@ -319,7 +379,7 @@ def weight_examples(task: Task, weights: Array | None) -> Task:
 
 
 def _apply_weights(task: Task, weights: Array) -> WeightedTask:
-    """The task with these weights; one that looks and learns example by example still does."""
+    """Wrap the task, preserving its online oracle if it has one."""
     return (
         OnlineWeightedTask(task, weights)
         if isinstance(task, OnlineTask)
@@ -340,7 +400,7 @@ class WeightedTask:
 
     @property
     def keys(self) -> Sequence[bytes] | None:
-        """The examples' fingerprints, which change with the weights."""
+        """Fingerprints of the examples, which include their weights."""
         keys = self.task.keys
         return (
             None
@@ -355,20 +415,20 @@ class WeightedTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """The same outputs, with φ and Δ times the weight."""
-        found = self.task.argmax(w, space, loss_weight, examples)
+        """Return the task's outputs, with φ and Δ times the weight of the example."""
+        argmax = self.task.argmax(w, space, loss_weight, examples)
         scale = self.weights if examples is None else self.weights[examples]
-        features = sp.csr_array(sp.diags_array(scale) @ sp.csr_array(found.features))
-        return Argmax(features, scale * found.loss, found.found)
+        features = sp.csr_array(sp.diags_array(scale) @ sp.csr_array(argmax.features))
+        return Argmax(features, scale * argmax.loss, argmax.found)
 
     def annotated_part(self) -> Task | None:
-        """The annotated part with the same weights."""
+        """Return the annotated part with the same weights."""
         part = self.task.annotated_part()
         return None if part is None else _apply_weights(part, self.weights)
 
 
 class OnlineWeightedTask(WeightedTask):
-    """The same of a task that looks and learns example by example."""
+    """A weighted task with an online oracle."""
 
     task: OnlineTask
 
@@ -381,7 +441,7 @@ class OnlineWeightedTask(WeightedTask):
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> OnlineOracle:
-        """The task's oracle, with φ and Δ times the weights."""
+        """Return the task's oracle, with φ and Δ times the weights."""
         weights = self.weights if weights is None else self.weights * weights
         return self.task.online(
             w, reward, reward_weight, penalty_weight, examples, weights

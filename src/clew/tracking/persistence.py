@@ -15,8 +15,7 @@ from clew.learning.task import Array
 from clew.tracking.candidates.candidates import MAX_NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import BY_NAME, Event
-from clew.tracking.profiling.domain import LEVELS, Domain
-from clew.tracking.profiling.event_kinds import parse_events
+from clew.tracking.profile import LEVELS, TrainingRange, parse_events
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.prior import weights_by_name
@@ -28,7 +27,7 @@ WEIGHTS, PRIOR = "tracker.weights", "tracker.prior"
 """Arrays beside those of the learner: (d,) each."""
 
 
-def save(tracker: Tracker, path: str | Path) -> None:
+def save_tracker(tracker: Tracker, path: str | Path) -> None:
     """Write a fitted tracker to one file: weights, features, settings, its prior and the learner's certificate."""
     check_fitted(tracker, "coef_")
     meta: Any = None
@@ -98,7 +97,7 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
         tracker.origin_ = _origin(own, learner)
         tracker.events_ = frozenset(BY_NAME[name] for name in own["learned_events"])
         tracker.calibration_ = _calibration(own.get("calibration"))
-        tracker.domain_ = Domain(
+        tracker.domain_ = TrainingRange(
             {name: [*map(float, own["domain"][name])] for name in own.get("domain", {})}
         )
         parse_events(tracker.events)

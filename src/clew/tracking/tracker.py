@@ -1,12 +1,11 @@
-"""Tracker: learns what events look like from a few annotated ones, and tracks whole movies."""
+"""Tracker: learns from a few annotated events, and tracks whole movies."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,46 +17,57 @@ from clew.learning.result import Result
 from clew.learning.task import Array
 from clew.parallel import Executor, ThreadExecutor, make_executor
 from clew.tracking.annotations import check_annotations
-from clew.tracking.blocks.plan import PAIRS, block_length, sizes
-from clew.tracking.blocks.track import Problems, TrackedBlocks, track_problems
+from clew.tracking.blocks import (
+    PAIRS_PER_BLOCK,
+    MovieProblem,
+    StoredLineage,
+    block_length,
+    frame_size,
+    solve_movie,
+)
 from clew.tracking.candidates.candidates import NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
-from clew.tracking.profiling.coverage import Coverage, look_for
-from clew.tracking.profiling.domain import Domain, look_at, look_over
-from clew.tracking.profiling.event_kinds import EventKinds, decide_events, parse_events
+from clew.tracking.profile import (
+    EventKinds,
+    TrainingRange,
+    appearance_of_pairs,
+    parse_events,
+    profile_movie,
+)
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.examples import (
     MODEL,
     TrainingExample,
+    add_starts,
+    beats_prior,
+    build_examples,
+    build_gap_examples,
+    choose_lambdas,
     held_out_folds,
-    improves,
-    lambdas,
-    training_examples,
-    with_starts,
 )
-from clew.tracking.training.gap_training import gap_examples
 from clew.tracking.training.prior import (
-    first_weights,
+    combine_with_prior,
     generic_weights,
-    joined,
+    initial_weights,
     prior_calibration,
-    prior_direction,
+    scale_prior,
     weights_by_name,
 )
-from clew.tracking.training.pseudo_labels import PseudoLabels, with_all
+from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate
 from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
 from clew.utils.validation import check_int, check_path, short_repr
 
 AnyMovie = Movie | Source | str | Path
+SOURCE_METHODS = ("detections", "overlap", "n_frames", "ndim", "has")
 
 
 class Origin(StrEnum):
@@ -68,40 +78,96 @@ class Origin(StrEnum):
     LEARNED = "learned"
     """`Tracker.fit` learned them from annotated events."""
     ADAPTED = "adapted"
-    """Learned on the annotation page, from answers and from pseudo-labels of the weights that it began with."""
+    """Learned on the annotation page, from answers and pseudo-labels."""
 
     def describe(self, n_annotated: int, n_pairs: int) -> str:
-        """In words, for reports."""
+        """Return a description for reports."""
         if self is Origin.GENERIC:
             return "simulated movies (the generic weights that come with clew)"
         where = "" if self is Origin.LEARNED else ", adapted on the annotation page"
         return f"{n_annotated} annotated events in {n_pairs} frame pairs{where}"
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """How many annotated events are candidates by themselves."""
+
+    n_annotated: int = 0
+    n_added: int = 0
+    """Annotated events that had to be added to the candidates."""
+
+    def __str__(self) -> str:
+        if not self.n_annotated:
+            return "candidates: no event is annotated"
+        if not self.n_added:
+            return f"candidates: all of {self.n_annotated:,} annotated events"
+        found = self.n_annotated - self.n_added
+        return (
+            f"candidates: {found:,} of {self.n_annotated:,} annotated events "
+            f"({self.n_added:,} added)"
+        )
+
+
 class Tracker(Parametrized):
-    """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
+    """Tracking by assignment, with weights that are learned from partial annotations.
 
-    Args:
-        neighbours: how many cells of the next frame each cell is compared with.
-        reach: how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
-        events: the kinds of events that can happen, by name, as in "move divide"; "auto" decides for each movie whether
-            its masks have splits and merges (`model.event_kinds`). Annotated events are always possible.
-        prior: weights to begin with: "generic" (learned from simulated movies, they come with clew), those of another
-            fitted `Tracker`, or None. Their score is one more feature of each event, so that few annotations go a
-            long way.
-        loss: of the learner, as are `lam`, `regulariser` and `algorithm`; see `StructuredSVM`.
-        cache: where measurements of the cells are kept: "auto" (next to the movie), a folder, or None for nowhere.
-        n_jobs: processes for measuring, threads for learning and tracking; -1 for all cores.
-        verbose: show progress.
-        random_state: seed of the folds by which λ is chosen.
+    See section 5 of the paper.
 
-    After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`,
-    `n_annotated_`, how many events it learned from, `events_`, of which kinds those were, and `origin_`, where the
-    weights come from. `improved_` says whether learning made fewer mistakes on held-out annotations than the prior, or
-    as many; else `coef_` are the prior's weights. `domain_` is what cells and moves looked like, and `unfamiliar_` says
-    in what the last movie was outside of it (empty if in nothing). `event_kinds_` is what was decided about the kinds
-    of events of the last movie, `learned_kinds_` of each movie that was learned from, and `coverage_` the share of
-    annotated and plausible events among the candidates of the last movie, or of all that were learned from.
+    Parameters
+    ----------
+    neighbours : int
+        Cells of the next frame that each cell is compared with.
+    reach : float, optional
+        How far a cell may move from one frame to the next, in physical units; estimated
+        from the movie unless given.
+    events : str or iterable of str
+        The kinds of events that can happen, as in "move divide"; "auto" decides for
+        each movie whether its masks have splits, merges and gaps. Annotated events are
+        always possible.
+    prior : "generic", Tracker or None
+        Weights to start from: those that come with clew, those of a fitted tracker, or
+        none. Their score is one more feature of each event.
+    loss, lam, regulariser, algorithm
+        Of the learner, see `StructuredSVM`.
+    cache : "auto", path or None
+        Where measurements are stored: next to the movie, in a folder, or nowhere.
+    n_jobs : int
+        Processes for measuring, threads for learning and tracking; −1 for all cores.
+    verbose : bool
+        Show progress.
+    random_state : int
+        Seed of the folds by which λ is chosen.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+        The weights.
+    feature_names_ : list of str
+    svm_ : StructuredSVM
+        The learner.
+    result_ : Result
+        Its certificate.
+    lam_ : float
+    n_annotated_ : int
+        Events that were learned from.
+    events_ : frozenset of Event
+        Their kinds.
+    origin_ : Origin
+        Where the weights come from.
+    improved_ : bool
+        Whether learning made no more mistakes on held-out annotations than the prior;
+        otherwise `coef_` are the prior's weights.
+    domain_ : TrainingRange
+        The range of the training data.
+    unfamiliar_ : str
+        How the last movie is outside of it; empty if it is not.
+    event_kinds_ : EventKinds
+        Kinds of events of the last movie.
+    learned_kinds_ : list of EventKinds
+        Kinds of events of each movie that was learned from.
+    coverage_ : Coverage
+        Annotated events among the candidates of the last movie, or of all movies that
+        were learned from.
     """
 
     events_: frozenset[Event]
@@ -109,7 +175,7 @@ class Tracker(Parametrized):
     learned_kinds_: list[EventKinds]
     calibration_: Calibration
     coverage_: Coverage
-    domain_: Domain
+    domain_: TrainingRange
     unfamiliar_: str
 
     def __init__(
@@ -141,6 +207,24 @@ class Tracker(Parametrized):
         self.verbose = verbose
         self.random_state = random_state
 
+    @classmethod
+    def generic(cls, **parameters: Any) -> Self:
+        """Return a tracker with the weights that come with clew.
+
+        Where a movie has no images, the weights of intensities are left out.
+        """
+        tracker = cls(**parameters)
+        tracker.groups_ = frozenset({*GROUPS, OVERLAP})
+        tracker.feature_names_ = feature_names(tracker.groups_)
+        tracker.coef_ = generic_weights(tracker.feature_names_)
+        tracker.n_annotated_ = 0
+        tracker.n_pairs_ = 0
+        tracker.origin_ = Origin.GENERIC
+        tracker.events_ = frozenset()
+        tracker.domain_ = TrainingRange.generic()
+        tracker.calibration_ = GENERIC_CALIBRATION
+        return tracker
+
     def fit(
         self,
         movie: Any,
@@ -149,95 +233,113 @@ class Tracker(Parametrized):
         warm_start: Result | None = None,
         client: Any = None,
     ) -> Self:
-        """Learn from annotated events of a movie, or of several: then both are lists, one entry a movie.
+        """Learn from annotated events.
 
-        Only frame pairs that carry an annotation take part; each is one example (a programme). `warm_start` is the
-        `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same. `client` is a
-        Dask client, on whose workers cells are measured and frame pairs are solved.
+        Only annotated frame pairs are used; each is one example.
+
+        Parameters
+        ----------
+        movie : Movie, Source or path, or a list of them
+        annotations : Annotations, or a list of them
+            One for each movie.
+        warm_start : Result, optional
+            `result_` of an earlier fit, whose bounds are reused where the annotations
+            of a frame pair are the same.
+        client : dask.distributed.Client, optional
+            Its workers measure cells and solve frame pairs.
+
+        Returns
+        -------
+        Tracker
         """
-        from clew.estimators.svm import (
-            StructuredSVM,
-        )  # scikit-learn's, which loads slowly: only to learn
+        # scikit-learn loads slowly: only to learn.
+        from clew.estimators.svm import StructuredSVM
 
-        movies, given = _as_lists(movie, annotations)
+        movies, tables = _as_lists(movie, annotations)
         executor = make_executor(client, self.n_jobs)
-        sources = [self.measure(one, executor) for one in movies]
+        sources = [self.measure(item, executor) for item in movies]
         groups = frozenset.intersection(*(source.has for source in sources))
-        prior = prior_direction(self.prior, feature_names(groups))
-        examples: list[list[TrainingExample]] = []
-        gaps: list[TrainingExample] = []
-        covered: list[Coverage] = []
-        kinds: list[EventKinds] = []
-        given = [
-            _checked(table, source)
-            for source, table in zip(sources, given, strict=True)
+        names = feature_names(groups)
+        prior = scale_prior(self.prior, names)
+        tables = [
+            _check_movie_annotations(table, source)
+            for table, source in zip(tables, sources, strict=True)
         ]
-        n_annotated = sum(map(len, given))
-        for source, checked in zip(sources, given, strict=True):
-            pairs = self._training_pairs(source, groups, checked, prior, executor)
-            kinds.append(self.event_kinds_)
-            covered.append(look_for(pairs, checked, executor.map))
-            pseudo = self._pseudo_labels(pairs, prior, n_annotated, executor)
-            examples.append(training_examples(pairs, checked, prior, pseudo))
-            gaps += gap_examples(examples[-1], checked, prior)
-        every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
+        by_movie: list[list[TrainingExample]] = []
+        gap_examples: list[TrainingExample] = []
+        learned_kinds = []
+        for source, table in zip(sources, tables, strict=True):
+            builder = self._build_pairs(
+                source, groups, prior, table.happened_kinds(), executor
+            )
+            learned_kinds.append(self.event_kinds_)
+            pseudo_labels = None
+            if prior is not None:
+                calibration = prior_calibration(self.prior)
+                pseudo_labels = PseudoLabels.of(
+                    builder, prior, calibration, executor.map
+                )
+            examples = build_examples(builder, table, prior, pseudo_labels)
+            by_movie.append(examples)
+            gap_examples += build_gap_examples(examples, table, prior)
+        pair_examples = [example for examples in by_movie for example in examples]
+        examples = [*pair_examples, *gap_examples]
+        is_cold = warm_start is None
         self.svm_ = StructuredSVM(
             MODEL,
             loss=self.loss,
-            lam=lambdas(self.lam, len(every), prior),
+            lam=choose_lambdas(self.lam, len(examples), prior),
             regulariser=self.regulariser,
-            algorithm=with_starts(self.algorithm)
-            if warm_start is None
-            else self.algorithm,
-            start=first_weights(prior) if warm_start is None else "auto",
+            algorithm=add_starts(self.algorithm) if is_cold else self.algorithm,
+            start=initial_weights(prior) if is_cold else "auto",
             n_jobs=self.n_jobs,
             verbose=self.verbose,
             random_state=self.random_state,
         )
-        programs, annotated = (
-            [one.program for one in every],
-            [one.annotated for one in every],
-        )
         self.svm_.fit(
-            programs,
-            annotated,
+            [example.program for example in examples],
+            [example.annotated for example in examples],
             warm_start=warm_start,
             client=getattr(executor, "client", None),
-            pseudo_labels=with_all,
+            pseudo_labels=add_pseudo_labels,
         )
-        self.groups_, self.feature_names_ = groups, feature_names(groups)
-        self.improved_ = prior is None or improves(self.svm_, every, prior)
-        self.coef_ = joined(
-            self.svm_.coef_ if self.improved_ else first_weights(prior), prior
+        self.groups_ = groups
+        self.feature_names_ = names
+        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior)
+        w = self.svm_.coef_ if self.improved_ else initial_weights(prior)
+        self.coef_ = combine_with_prior(w, prior)
+        self.result_ = self.svm_.result_
+        self.lam_ = self.svm_.lam_
+        self.origin_ = Origin.LEARNED
+        self.n_annotated_ = sum(map(len, tables))
+        self.n_pairs_ = len(pair_examples)
+        self.events_ = frozenset().union(*(table.happened_kinds() for table in tables))
+        self.learned_kinds_ = learned_kinds
+        self.coverage_ = Coverage(
+            self.n_annotated_, sum(example.pair.n_added for example in pair_examples)
         )
-        self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
-        self.n_annotated_ = n_annotated
-        self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
-        self.events_, self.learned_kinds_ = (
-            frozenset().union(*(table.happened_kinds() for table in given)),
-            kinds,
-        )
-        self.calibration_ = self._calibrated(list(chain(*examples)), prior)
-        self.domain_ = Domain.of(
-            look_over([one.pair for one in some], self.coef_, groups)
-            for some in examples
+        self.calibration_ = self._calibrate(pair_examples, prior)
+        self.domain_ = TrainingRange.of(
+            appearance_of_pairs([example.pair for example in examples], self.coef_)
+            for examples in by_movie
         )
         return self
 
-    def _calibrated(
+    def _calibrate(
         self, examples: Sequence[TrainingExample], prior: Array | None
     ) -> Calibration:
-        """How likely what was learned predicts is right; the prior's weights have not seen any annotation."""
-        used = [one for one in examples if one.annotated]
-        pairs = [one.pair for one in used]
+        """Calibrate the learned weights on held-out annotations."""
+        annotated = [example for example in examples if example.annotated]
+        pairs = [example.pair for example in annotated]
         if not self.improved_:
-            unseen = [(self.coef_, [one.annotated for one in used])]
-            return recalibrate(
-                pairs, self.coef_, unseen, prior_calibration(self.prior), GENERIC
-            )
+            # The prior's weights have not seen any annotation.
+            folds = [(self.coef_, [example.annotated for example in annotated])]
+            before = prior_calibration(self.prior)
+            return recalibrate(pairs, self.coef_, folds, before, GENERIC)
+        # Gap examples come after those of pairs.
         folds = [
             (w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)
-        ]  # gaps come after the pairs
+        ]
         return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(
@@ -247,14 +349,23 @@ class Tracker(Parametrized):
         annotations: Annotations | None = None,
         client: Any = None,
     ) -> Lineage:
-        """Track a whole movie; `annotations` of it are kept to, whatever the weights say.
+        """Track a movie.
 
-        It is solved in blocks of frames, in threads or on the workers of `client`, a Dask client: with the same result.
-        Memory holds a few frames, and for each detection a row of the lineage; `track_blocks` holds less.
+        Parameters
+        ----------
+        movie : Movie, Source or path
+        annotations : Annotations, optional
+            The lineage agrees with them.
+        client : dask.distributed.Client, optional
+            Its workers solve blocks of frames, with the same result.
+
+        Returns
+        -------
+        Lineage
         """
         executor = make_executor(client, self.n_jobs)
-        work = self._problems(movie, annotations, executor)
-        return track_problems(work, executor, self.verbose)
+        problem = self._movie_problem(movie, annotations, executor)
+        return solve_movie(problem, executor, self.verbose)
 
     def track_blocks(
         self,
@@ -264,72 +375,68 @@ class Tracker(Parametrized):
         annotations: Annotations | None = None,
         client: Any = None,
         memory: int | None = None,
-    ) -> TrackedBlocks:
-        """Track a movie of which nothing the size of it is ever in one process, with the same result as `track`.
+    ) -> StoredLineage:
+        """Track a movie that does not fit into memory, with the same result as `track`.
 
-        Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
-        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
+        Solved blocks of frames are stored in a hidden folder within `output`, so that
+        the same call continues an interrupted run; `write_results` writes the results.
+
+        Parameters
+        ----------
+        movie, annotations, client
+            See `track`.
+        output : path
+        memory : int, optional
+            Bytes that a worker has.
+
+        Returns
+        -------
+        StoredLineage
         """
         folder = check_path(output, "output")
         memory = None if memory is None else check_int(memory, "memory", 1)
         executor = make_executor(client, self.n_jobs)
-        work = self._problems(movie, annotations, executor, memory)
-        return TrackedBlocks.of(
-            work, executor, Checkpoints.for_output(folder), self.verbose
-        )
+        problem = self._movie_problem(movie, annotations, executor, memory)
+        checkpoints = Checkpoints.for_output(folder)
+        lineage = StoredLineage.of(problem, executor, checkpoints, self.verbose)
+        if annotations is not None:
+            self.coverage_ = Coverage(len(annotations), lineage.n_added)
+        return lineage
 
-    def _problems(
+    def _movie_problem(
         self,
         movie: AnyMovie,
         annotations: Annotations | None,
         executor: Executor,
         memory: int | None = None,
-    ) -> Problems:
-        """The blocks of a movie, ready to be solved."""
+    ) -> MovieProblem:
+        """Measure and profile a movie, ready to be solved."""
         check_fitted(self, "coef_")
         source = self.measure(movie, executor)
         groups = self.groups_for(source)
-        w = weights_by_name(self, feature_names(groups))
         if annotations is not None:
-            annotations = _checked(annotations, source)
-        pairs = self.pairs(source, groups, annotations, executor)
-        self.coverage_ = look_for(pairs, annotations, executor.map)
-        self.unfamiliar_ = self.domain_.warning(
-            look_at(pairs, w, executor.map), source.name
-        )
+            annotations = _check_movie_annotations(annotations, source)
+        builder = self.pairs(source, groups, annotations, executor)
+        self.coverage_ = Coverage()
+        self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
-        length = PAIRS if memory is None else block_length(memory, *sizes(source))
-        return Problems(pairs, w, annotations, length, self.calibration_)
-
-    @classmethod
-    def generic(cls, **parameters: Any) -> Self:
-        """A tracker that needs no annotation: its weights were learned from simulated movies, and come with clew.
-
-        Where a movie has no images, the weights for intensities drop out.
-        """
-        tracker = cls(**parameters)
-        tracker.groups_ = frozenset({*GROUPS, OVERLAP})
-        tracker.feature_names_ = feature_names(tracker.groups_)
-        tracker.coef_ = generic_weights(tracker.feature_names_)
-        tracker.n_annotated_, tracker.n_pairs_, tracker.origin_ = 0, 0, Origin.GENERIC
-        tracker.events_, tracker.domain_ = frozenset(), Domain.generic()
-        tracker.calibration_ = GENERIC_CALIBRATION
-        return tracker
+        length = PAIRS_PER_BLOCK
+        if memory is not None:
+            length = block_length(memory, *frame_size(source))
+        w = weights_by_name(self, feature_names(groups))
+        return MovieProblem(builder, w, annotations, length, self.calibration_)
 
     def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:
-        """The detections of a movie, measured once and kept in the cache; by an executor, or in `n_jobs` threads."""
+        """Measure the cells of a movie, unless the cache has them."""
         if isinstance(movie, str | Path):
             movie = open_movie(movie)
         if not isinstance(movie, Movie):
-            lacking = [
-                name
-                for name in ("detections", "overlap", "n_frames", "ndim", "has")
-                if not hasattr(movie, name)
-            ]
-            if lacking or isinstance(movie, type):
+            is_source = all(hasattr(movie, name) for name in SOURCE_METHODS)
+            if not is_source or isinstance(movie, type):
                 raise InputError(
-                    f"movie is {short_repr(movie)}; expected a Movie, a DetectionTable or a path"
+                    f"movie is {short_repr(movie)}; expected a Movie, a DetectionTable "
+                    "or a path"
                 )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
@@ -347,92 +454,59 @@ class Tracker(Parametrized):
         groups: frozenset[str],
         annotations: Annotations | None = None,
         executor: Executor | None = None,
-    ) -> Pairs:
-        """The frame pairs of a movie with their candidates and features, of the kinds of events that it has.
+    ) -> FramePairBuilder:
+        """Profile a movie, and return a builder of its frame pairs.
 
-        Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
+        Kinds of events that were learned, or are annotated in this movie, are enabled.
         """
-        known = (
-            self.events_
-            if annotations is None
-            else self.events_ | annotations.happened_kinds()
-        )
+        known = self.events_
+        if annotations is not None:
+            known = known | annotations.happened_kinds()
         w = weights_by_name(self, feature_names(groups))
-        return self._pairs(
-            source, groups, w, known, executor or ThreadExecutor(self.n_jobs)
-        )
+        return self._build_pairs(source, groups, w, known, executor)
 
-    def _training_pairs(
-        self,
-        source: Source,
-        groups: frozenset[str],
-        annotations: Annotations,
-        prior: Array | None,
-        executor: Executor | None = None,
-    ) -> Pairs:
-        """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
-        return self._pairs(
-            source,
-            groups,
-            prior,
-            annotations.happened_kinds(),
-            executor or ThreadExecutor(self.n_jobs),
-        )
-
-    def _pseudo_labels(
-        self, pairs: Pairs, prior: Array | None, n_annotated: int, executor: Executor
-    ) -> PseudoLabels | None:
-        """What the prior is almost certain about in a movie."""
-        if prior is None:
-            return None
-        return PseudoLabels.of(
-            pairs, prior, prior_calibration(self.prior), n_annotated, executor.map
-        )
-
-    def _pairs(
+    def _build_pairs(
         self,
         source: Source,
         groups: frozenset[str],
         w: Array | None,
-        known: frozenset[Event],
-        executor: Executor,
-    ) -> Pairs:
-        """The frame pairs of a movie; weights `w` look for kinds of events that are not `known` to happen in it."""
-        pairs = Pairs.of(
+        known_events: frozenset[Event],
+        executor: Executor | None,
+    ) -> FramePairBuilder:
+        """A builder of frame pairs; weights `w` decide kinds that are not known."""
+        executor = executor or ThreadExecutor(self.n_jobs)
+        profile = profile_movie(
             source,
+            w,
             groups,
+            events=parse_events(self.events),
+            known_events=known_events,
             neighbours=self.neighbours,
             reach=self.reach,
-            over=executor.map,
+            map_function=executor.map,
         )
-        given = parse_events(self.events)
-        if given is not None:
-            self.event_kinds_ = EventKinds(given | known, "as asked for")
-            return replace(pairs, events=self.event_kinds_.events)
-        self.event_kinds_ = decide_events(pairs, w, known, executor.map)
-        return replace(pairs, events=self.event_kinds_.events)
+        self.event_kinds_ = profile.event_kinds
+        return FramePairBuilder(source, profile)
 
     def save(self, path: str | Path) -> None:
-        """Write the learned weights with all that `track` needs to one file; `clew.load` reads it."""
-        from clew.tracking import persistence as archive
+        """Write the weights with all that `track` needs to one file, for `clew.load`."""
+        from clew.tracking.persistence import save_tracker
 
-        archive.save(self, path)
+        save_tracker(self, path)
 
     def groups_for(self, source: Source) -> frozenset[str]:
-        """The groups of measurements to score a movie's events by; one that lacks what was learned is refused.
+        """Return the groups of measurements that features of a movie are made of.
 
-        Generic weights were learned for movies in general, so that those for what a movie lacks just drop out.
+        Generic weights of what a movie lacks are left out; learned ones are required.
         """
-        missing = [
-            name
-            for name in self.feature_names_
-            if name not in set(feature_names(source.has))
-        ]
+        known = set(feature_names(source.has))
+        missing = [name for name in self.feature_names_ if name not in known]
         if missing and self.origin_ is not Origin.GENERIC:
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
-                f"{source.name} has no measurements of {lacking}, which {len(missing)} of the learned weights are for "
-                f"(the first is {missing[0]!r}); give the movie's images, or learn weights without them"
+                f"{source.name} has no measurements of {lacking}, which {len(missing)} "
+                f"of the learned weights are for (the first is {missing[0]!r}); give "
+                "the movie's images, or learn weights without them"
             )
         return self.groups_ & source.has
 
@@ -440,15 +514,18 @@ class Tracker(Parametrized):
 def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:
     """One movie and its annotations, or lists of both, as lists."""
     if not isinstance(movie, list | tuple):
-        movie, annotations = [movie], [annotations]
+        movie = [movie]
+        annotations = [annotations]
     if len(movie) != len(annotations) or not len(movie):
         raise InputError(
-            f"there are {len(movie)} movies and annotations of {len(annotations)}; expected as many"
+            f"there are {len(movie)} movies and annotations of {len(annotations)}; "
+            "expected as many"
         )
     for table in annotations:
         if not isinstance(table, Annotations):
             raise InputError(
-                f"annotations is a {type(table).__name__}; expected a clew.tracking Annotations table"
+                f"annotations is a {type(table).__name__}; expected a clew.tracking "
+                "Annotations table"
             )
     if not sum(len(table) for table in annotations):
         raise InputError(
@@ -457,11 +534,12 @@ def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations
     return list(movie), list(annotations)
 
 
-def _checked(annotations: Annotations, source: Source) -> Annotations:
-    """Annotations whose cells are in the movie and that do not contradict each other, each once."""
+def _check_movie_annotations(annotations: Annotations, source: Source) -> Annotations:
+    """Validate the annotations of a movie, and return each once."""
     if not isinstance(annotations, Annotations):
         raise InputError(
-            f"annotations is {short_repr(annotations)}; expected a clew.tracking Annotations table"
+            f"annotations is {short_repr(annotations)}; expected a clew.tracking "
+            "Annotations table"
         )
     return check_annotations(
         annotations,

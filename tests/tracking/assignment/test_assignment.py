@@ -134,20 +134,3 @@ def test_prices_hold_for_dominated_candidates(seed, ndim):
     if np.isin(lp, [0, 1]).all():
         assert answer.reduced.max() < 1e-6
         np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)
-
-
-def test_scores_are_independent_of_the_chunk_size(simulated, monkeypatch):
-    from clew.tracking.candidates import features
-    from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure_movie
-    from clew.tracking.training.prior import generic_weights
-
-    source = measure_movie(simulated.movie, cache=None)
-    w = generic_weights(features.feature_names(source.has))
-    pairs = Pairs.of(source, source.has)
-    expected = pairs.scored(2, w).score
-    np.testing.assert_allclose(
-        pairs.pair(2).scores(w), expected, rtol=1e-12, atol=1e-12
-    )
-    monkeypatch.setattr(features, "CHUNK", 10)
-    np.testing.assert_array_equal(pairs.scored(2, w).score, expected)

@@ -13,7 +13,7 @@ from clew.tracking.candidates.candidates import (
     estimate_reach,
     find_candidates,
 )
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import Detections, DetectionTable, Overlap
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
@@ -21,7 +21,8 @@ from clew.tracking.flow.motion import estimate_motion
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
-from clew.tracking.profiling.scales import estimate_scales
+from clew.tracking.profile import estimate_profile
+from clew.tracking.scales import estimate_scales
 
 
 def cells(frame, positions, labels=None):
@@ -286,10 +287,10 @@ def test_true_events_of_real_movies_are_candidates(clew_data, movie):
         open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened
     ).events
     source = measure_movie(opened, cache=None)
-    pairs = Pairs.of(source, source.has)
+    pairs = FramePairBuilder(source, estimate_profile(source, source.has))
     missing = 0
     for frame in range(len(pairs)):
-        pair = pairs.pair(frame)
+        pair = pairs.build(frame)
         missing += int(
             (
                 pair.candidates.find(events[events.frame == frame], pair.a, pair.b) < 0

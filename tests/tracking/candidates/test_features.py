@@ -1,12 +1,9 @@
 """Features: invariances, and known values of small scenes."""
 
-import json
-
 import numpy as np
 import pytest
 from skimage.measure import label as components
 
-from clew.errors import InputError
 from clew.tracking.candidates.candidates import estimate_reach, find_candidates
 from clew.tracking.candidates.features import (
     MAX_VALUE,
@@ -15,7 +12,7 @@ from clew.tracking.candidates.features import (
     feature_names,
     features_of,
 )
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import (
     GROUPS,
     OVERLAP,
@@ -27,7 +24,8 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.flow.motion import estimate_motion
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
-from clew.tracking.profiling.scales import Scales, estimate_scales
+from clew.tracking.profile import estimate_profile
+from clew.tracking.scales import Scales, estimate_scales
 
 ALL = frozenset({*GROUPS, OVERLAP})
 
@@ -214,9 +212,8 @@ def test_features_of_positions_alone():
     source = DetectionTable(
         np.repeat([0, 1], 20), np.tile(np.arange(1, 21), 2), rng.random((40, 3))
     )
-    pair = Pairs.of(source, source.has).pair(0)
-    found = pair.candidates
-    matrix = pair.features()
+    pair = FramePairBuilder(source, estimate_profile(source, source.has)).build(0)
+    found, matrix = pair.candidates, pair.features
     assert matrix.shape == (len(found), len(feature_names({"border"})))
     for event in Event:
         assert any(name.startswith(f"{event}: bias") for name in feature_names(()))
@@ -321,12 +318,3 @@ def test_compactness_is_relative_to_the_convex_hull():
         found.append(matrix.toarray()[among.event == Event.SPLIT, column].item())
     assert found[0] == pytest.approx(1, abs=0.06)
     assert found[1] < 0.5
-
-
-def test_scales_survive_json():
-    scales = estimate_scales(
-        measure_movie(Movie.from_arrays(*two_frames()), cache=None)
-    )
-    assert Scales.from_dict(json.loads(json.dumps(scales.as_dict()))) == scales
-    with pytest.raises(InputError, match="scales"):
-        Scales.from_dict({"diametre": 1})

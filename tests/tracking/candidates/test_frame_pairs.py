@@ -1,96 +1,64 @@
 """Frame pairs: scores by block are scores by row, and annotated events are always among the candidates."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from clew.annotation.learner import Learner
 from clew.errors import InputError
-from clew.tracking.candidates import frame_pairs
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure_movie
+from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
 def pairs(simulated):
     source = measure_movie(simulated.movie, cache=None)
-    return Pairs.of(source, source.has)
+    return FramePairBuilder(source, estimate_profile(source, source.has))
 
 
 def test_there_is_a_pair_for_each_two_frames(pairs, simulated):
     assert len(pairs) == simulated.movie.n_frames - 1
-    assert len(Pairs.of(DetectionTable([0], [1], [[0, 0]]), frozenset())) == 0
+    table = DetectionTable([0], [1], [[0, 0]])
+    assert len(FramePairBuilder(table, estimate_profile(table, frozenset()))) == 0
 
 
 def test_scores_are_the_product_of_features_and_weights(pairs):
-    pair = pairs.pair(2)
-    w = np.random.default_rng(0).normal(size=len(feature_names(pairs.groups)))
-    features = pair.features()
+    pair = pairs.build(2)
+    w = np.random.default_rng(0).normal(size=len(feature_names(pairs.profile.groups)))
+    features = pair.features
     assert features.shape == (len(pair.candidates), len(w))
     assert np.allclose(pair.scores(w), features @ w)
-
-
-def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
-    w = np.random.default_rng(1).normal(size=len(feature_names(pairs.groups)))
-    few = replace(
-        pairs,
-        events=frozenset({Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR}),
-    )
-    anew = few.scored(1, w)
-    whole = pairs.looked_at(1, w)
-    assert len(whole.candidates) > len(anew.candidates)
-    made = []
-    original = frame_pairs.find_candidates
-    monkeypatch.setattr(
-        frame_pairs,
-        "find_candidates",
-        lambda *a, **k: made.append(1) or original(*a, **k),
-    )
-    again = few.scored(1, w)
-    assert not made
-    assert again.around is anew.around is None
-    for name in ("event", "sources", "targets"):
-        np.testing.assert_array_equal(
-            getattr(again.candidates, name), getattr(anew.candidates, name)
-        )
-    np.testing.assert_array_equal(again.score, anew.score)
-    for other, weights in ((replace(few, reach=2 * few.reach), w), (few, 2 * w)):
-        other.scored(1, weights)
-        assert made.pop()
-    annotated = EventTable.of([(1, Event.APPEAR, [], [int(anew.b.label[0])])])
-    few.scored(1, w, annotated)
-    assert made.pop()
 
 
 def test_annotated_events_are_always_candidates(pairs, simulated):
     for frame in range(len(pairs)):
         here = simulated.known.select_frame(frame)
-        assert len(pairs.pair(frame, here.events).annotated(here)) == len(here)
+        assert len(pairs.build(frame, here.events).find_annotated(here)) == len(here)
 
 
 def test_however_far_away(pairs):
     a, b = pairs.source.detections(0), pairs.source.detections(1)
     distance = np.linalg.norm(a.position[0] - b.position, axis=1)
     far = EventTable.of([(0, Event.MOVE, [a.label[0]], [b.label[np.argmax(distance)]])])
-    assert distance.max() > pairs.reach
-    assert pairs.pair(0).rows(far) == {}
-    assert len(pairs.pair(0, far).rows(far)) == 1
+    assert distance.max() > pairs.profile.reach
+    assert pairs.build(0).find_annotated(Annotations.of(far)) == {}
+    pair = pairs.build(0, far)
+    assert len(pair.find_annotated(Annotations.of(far))) == pair.n_added == 1
 
 
 def test_what_is_annotated_maps_rows_to_answers(pairs):
-    pair = pairs.pair(0)
+    pair = pairs.build(0)
     events = pair.candidates.table(pair.a, pair.b)
     marks = Annotations.of(events[np.array([5, 2])], np.array([True, False]))
-    assert pair.annotated(marks) == {5: 1, 2: 0}
+    assert pair.find_annotated(marks) == {5: 1, 2: 0}
 
 
 def test_parts_are_ranked_among_the_cells_before(pairs):
-    pair = pairs.pair(0)
+    pair = pairs.build(0)
     rows = np.arange(len(pair.candidates.event))
     rank, before = pair.part_ranks(rows), pair.a.columns["volume"]
     for row, targets in zip(rows, pair.candidates.targets, strict=True):
@@ -106,14 +74,17 @@ def test_parts_are_ranked_among_the_cells_before(pairs):
 
 def test_parts_without_sizes_have_no_rank():
     points = flowing()
-    pair = Pairs.of(points, points.has).pair(0)
+    pair = FramePairBuilder(points, estimate_profile(points, points.has)).build(0)
     assert np.isnan(pair.part_ranks(np.arange(len(pair.candidates.event)))).all()
 
 
 @pytest.mark.parametrize("reach", [0, -1, np.nan, np.inf])
 def test_a_reach_is_positive(pairs, reach):
     with pytest.raises(InputError, match="reach is"):
-        Pairs.of(pairs.source, pairs.groups, reach=reach)
+        FramePairBuilder(
+            pairs.source,
+            estimate_profile(pairs.source, pairs.profile.groups, reach=reach),
+        )
 
 
 def flowing(frames=6, side=9, seed=3):
@@ -140,36 +111,34 @@ def moves(frame, *ways):
 
 
 def test_moves_that_the_flow_leads_to_leave_it_as_it_is_and_others_put_it_right():
-    pairs = Pairs.of(flowing(), frozenset())
-    assert pairs.motion.follows_flow
-    usual = pairs.pair(2)
+    pairs = FramePairBuilder(flowing(), estimate_profile(flowing(), frozenset()))
+    assert pairs.profile.motion.follows_flow
+    usual = pairs.build(2)
     foreseen, unforeseen = (
         moves(2, (40, 40), (41, 41)),
         moves(2, (40, 40), (41, 50), (50, 41)),
     )
-    assert pairs.unforeseen(2, foreseen.select_moves()) is None
-    assert pairs.unforeseen(2, None) is None
-    assert len(pairs.unforeseen(2, unforeseen.select_moves())) == 3
+    assert not usual.contradicts_moves(foreseen.select_moves())
+    assert not usual.contradicts_moves(EventTable.empty())
+    assert usual.contradicts_moves(unforeseen.select_moves())
     same, other = (
-        pairs.pair(2, told.events, told.select_moves())
+        pairs.build(2, told.events, told.select_moves())
         for told in (foreseen, unforeseen)
     )
-    np.testing.assert_array_equal(same.features().toarray(), usual.features().toarray())
-    around = usual.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
-    (row,) = around
-    (now,) = other.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
-    assert not np.allclose(
-        other.features().toarray()[now], usual.features().toarray()[row]
-    )
+    np.testing.assert_array_equal(same.features.toarray(), usual.features.toarray())
+    near = moves(2, (42, 42))
+    (row,) = usual.find_annotated(near)
+    (now,) = other.find_annotated(near)
+    assert not np.allclose(other.features.toarray()[now], usual.features.toarray()[row])
     assert (
-        other.extra != pairs.pair(2, unforeseen.events).extra
+        other.key != pairs.build(2, unforeseen.events).key
     )  # two pairs that differ do not pass for one
 
 
 def test_cells_that_move_on_their_own_tell_nothing_of_others(pairs):
     told = moves(0, (1, 2))
-    assert not pairs.motion.follows_flow
-    assert pairs.unforeseen(0, told.select_moves()) is None
+    assert not pairs.profile.motion.follows_flow
+    assert not pairs.build(0).contradicts_moves(told.select_moves())
 
 
 def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
@@ -181,3 +150,17 @@ def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
     np.testing.assert_array_equal(mine.events.row_keys(), theirs.events.row_keys())
     np.testing.assert_allclose(mine.confidence, theirs.confidence, rtol=1e-6, atol=1e-9)
     assert set(told.events.row_keys().tolist()) <= set(mine.events.row_keys().tolist())
+
+
+def test_a_pair_is_the_same_with_the_flow_of_the_pair_before():
+    source = flowing()
+    builder = FramePairBuilder(source, estimate_profile(source, frozenset()))
+    before = builder.build(1)
+    alone = builder.build(2)
+    again = builder.build(2, previous=before)
+    np.testing.assert_array_equal(again.features.toarray(), alone.features.toarray())
+    told = moves(1, (40, 40), (41, 50), (50, 41))
+    corrected = builder.build(1, told.events, told.select_moves())
+    assert corrected.is_flow_corrected
+    again = builder.build(2, previous=corrected)
+    np.testing.assert_array_equal(again.features.toarray(), alone.features.toarray())

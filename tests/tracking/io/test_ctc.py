@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from clew.errors import ClewError, InputError, StoreError
-from clew.tracking.blocks.parts import InMemory
 from clew.tracking.events import EventTable
 from clew.tracking.io import ctc, tiff
 from clew.tracking.io.ctc import (
@@ -19,6 +18,7 @@ from clew.tracking.io.ctc import (
     write_tracks,
 )
 from clew.tracking.io.names import RESULT
+from clew.tracking.lineage.parts import LineageInParts
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 
@@ -62,7 +62,7 @@ class StandIn(SimpleNamespace):
         return np.zeros((len(self.frame), 2))
 
     def readers(self):
-        return InMemory(self).readers()
+        return LineageInParts(self).readers()
 
 
 def lineage_of(table=TABLE, shift=10, n_frames=5):

@@ -9,32 +9,36 @@ import pytest
 
 from clew.errors import InputError, MissingExtra
 from clew.parallel import ThreadExecutor
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import InMemory, as_parts, parts_of
-from clew.tracking.blocks.track import Problems, TrackedBlocks, track_pairs
+from clew.tracking.blocks import MovieProblem, StoredLineage
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.events import Event
 from clew.tracking.io import names, parquet
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.io.results import check_formats, write_and_count, write_results
+from clew.tracking.lineage.parts import LineageInParts, LineagePart, as_parts, parts_of
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_frames
+from clew.tracking.profile import estimate_profile
 from clew.tracking.training.calibration import expected_wrong
 from clew.tracking.training.prior import generic_weights
+
+from ...helpers.tracking import track
 
 
 @pytest.fixture(scope="module")
 def problems(simulated):
     source = measure_movie(simulated.movie, cache=None)
-    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
-    return Problems(pairs, generic_weights(feature_names(source.has)), None, 3)
+    pairs = FramePairBuilder(
+        source, estimate_profile(source, source.has, events=ALL_EVENTS)
+    )
+    return MovieProblem(pairs, generic_weights(feature_names(source.has)), None, 3)
 
 
 @pytest.fixture(scope="module")
 def tracked(problems, tmp_path_factory):
-    return TrackedBlocks.of(
+    return StoredLineage.of(
         problems,
         ThreadExecutor(1),
         Checkpoints.for_output(tmp_path_factory.mktemp("run")),
@@ -43,7 +47,7 @@ def tracked(problems, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lineage(problems):
-    return track_pairs(problems.pairs, problems.w)
+    return track(problems.builder, problems.w)
 
 
 def content(folder):
@@ -81,10 +85,12 @@ def test_blocks_have_the_bytes_of_the_whole(
 def test_parts_of_any_length_have_the_same_cells_and_events(
     simulated, lineage, result, tmp_path
 ):
-    write_results(tmp_path, InMemory(lineage, 1), simulated.movie, list(names.FORMATS))
+    write_results(
+        tmp_path, LineageInParts(lineage, 1), simulated.movie, list(names.FORMATS)
+    )
     assert content(tmp_path) == content(result)
     cells = np.concatenate(
-        [part.nodes.frame for part in parts_of(InMemory(lineage, 4))]
+        [part.nodes.frame for part in parts_of(LineageInParts(lineage, 4))]
     )
     np.testing.assert_array_equal(cells, lineage.frame)
     assert as_parts(lineage).n_cells == len(lineage.frame)
@@ -120,7 +126,7 @@ def test_row_groups_end_with_a_frame_wherever_parts_end(lineage, tmp_path, monke
     sizes = []
     for per_part in (1, 5, 100):
         parquet.write_parquet(
-            tmp_path / "e", tmp_path / "t", InMemory(lineage, per_part)
+            tmp_path / "e", tmp_path / "t", LineageInParts(lineage, per_part)
         )
         file = pyarrow.parquet.ParquetFile(tmp_path / "t")
         groups = [
@@ -171,11 +177,13 @@ def test_a_movie_of_another_length_is_refused(simulated, lineage, tmp_path):
 
 def test_an_empty_part_has_columns(lineage, tmp_path):
     none = np.zeros(0, dtype=np.intp)
-    first = next(parts_of(InMemory(lineage)))
+    first = next(parts_of(LineageInParts(lineage)))
     nodes = type(first.nodes)(
         first.nodes.frame[none], first.nodes.label[none], first.nodes.position[none], {}
     )
-    empty = Part((0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0))
+    empty = LineagePart(
+        (0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0)
+    )
     with (tmp_path / "e").open("wb") as file:
         rows = parquet.RowGroups(file)
         rows.add(parquet._make_event_columns(empty))

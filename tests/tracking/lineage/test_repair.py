@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.events import Event, EventTable
-from clew.tracking.lineage.gaps import Joined
-from clew.tracking.lineage.repair import mended, torn
+from clew.tracking.lineage.repair import (
+    find_torn_events,
+    number_detections,
+    repair_torn_masks,
+)
+
+from ...helpers.tracking import events_of_links, links_of
 
 # frame   0      1      2      3
 #             ┌── 2 ──┐
@@ -27,6 +32,10 @@ TOUCHING = [
     (2, Event.MOVE, [9], [11]),
     (2, Event.DIVIDE, [10], [12, 13]),
 ]
+
+
+def torn(events):
+    return find_torn_events(events.event, *number_detections(events)).is_torn
 
 
 def found(events):
@@ -96,49 +105,48 @@ WHOLE = {1: 1.0, 2: 0.6, 3: 0.4, 4: 1.1, 5: 1.0}
 
 
 def mend(events, size, fixed=()):
-    """The events, sorted, and those with their confidences."""
+    """The repaired links, and their events, sorted."""
     table = EventTable.of(events)
-    cells = np.hstack([table.sources, table.targets])
-    sizes = np.array(
-        [size.get(label, np.nan) for label in cells.ravel().tolist()]
-    ).reshape(-1, 4)
     n = len(table)
-    joined = mended(
-        Joined(table, np.arange(1.0, n + 1), np.zeros(n), np.full(n, 0.5)),
-        sizes,
-        np.isin(np.arange(n), fixed),
-        2.0,
+    links = links_of(
+        table, np.arange(1.0, n + 1), np.zeros(n), np.full(n, 0.5), size, 2.0
     )
-    assert (np.diff(joined.events.frame) >= 0).all()
-    assert {len(column) for column in joined[1:]} == {len(joined.events)}
-    return joined, sorted(
-        (t, event, list(a), list(b)) for t, event, a, b in joined.events
+    sources, targets = links.event_nodes(table[np.isin(np.arange(n), fixed)])
+    nodes = np.arange(len(links))
+    repaired = repair_torn_masks(
+        links, np.isin(nodes, sources), np.isin(nodes, targets)
     )
+    assert (np.diff(repaired.others.frame) >= 0).all()
+    return repaired, events_of_links(repaired)
 
 
 @pytest.mark.parametrize("apart", [Event.DIVIDE, Event.SPLIT])
 @pytest.mark.parametrize("then", [TORN, GONE])
 def test_a_cell_whose_mask_is_torn_moves_on_by_its_larger_piece(then, apart):
-    joined, events = mend([(0, apart, [1], [2, 3]), *then[1:]], WHOLE)
+    links, events = mend([(0, apart, [1], [2, 3]), *then[1:]], WHOLE)
     assert events == sorted(MOVED)
-    new = joined.events.event == Event.APPEAR
-    assert joined.border[new] == 0
-    assert np.isnan(
-        joined.lead[joined.events.frame == 0]
-    ).all()  # nothing there can be a split any more
+    new = links.others.kind == Event.APPEAR
+    assert links.others.border[new] == 0
+    # nothing there can be a split any more
+    assert np.isnan(links.others.split_margin[links.others.frame == 0]).all()
+    changed = links.changed_moves
+    assert len(changed) == 2
+    assert np.array_equal(links.successor[changed.sources[:, 0]], changed.targets[:, 0])
 
 
 def test_it_is_as_sure_as_the_sizes_are_clear():
     def sure(events, **size):
-        joined, _ = mend(
+        links, _ = mend(
             events, WHOLE | {int(label[1:]): value for label, value in size.items()}
         )
-        return joined.confidence[joined.events.event == Event.APPEAR]
+        return links.others.confidence[links.others.kind == Event.APPEAR]
 
     assert sure(TORN, _1=1.3, _4=1.4) == pytest.approx(
-        2 * np.log(2 / 1.3 / 1.4)
+        2 * np.log(2 / 1.3 / 1.4), rel=1e-5
     )  # nearly two cells
-    assert sure(GONE, _4=0.8) == pytest.approx(2 * np.log(0.8**2 / 0.6))  # still a part
+    assert sure(GONE, _4=0.8) == pytest.approx(
+        2 * np.log(0.8**2 / 0.6), rel=1e-5
+    )  # still a part
 
 
 def test_also_where_the_smaller_piece_was_followed():
@@ -173,9 +181,12 @@ def test_also_where_the_smaller_piece_was_followed():
     ],
 )
 def test_divisions_and_cells_that_touch_stay_what_they_are(events, size):
-    joined, found = mend(events, size)
+    links, found = mend(events, size)
     assert found == sorted(events)
-    assert joined.confidence.tolist() == list(range(1, len(events) + 1))
+    assert not len(links.changed_moves)
+    moves = links.move_confidence[links.successor >= 0]
+    confidence = np.concatenate([links.others.confidence, moves])
+    assert sorted(confidence.tolist()) == list(range(1, len(events) + 1))
 
 
 @pytest.mark.parametrize("events", [TORN, GONE])

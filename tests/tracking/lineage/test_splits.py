@@ -9,9 +9,11 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.lineage.splits import (
     MERGED_BEFORE,
     NOT_MERGED_BEFORE,
-    by_counts,
-    split_by_size,
+    classify_splits,
+    split_margin_from_rank,
 )
+
+from ...helpers.tracking import links_of
 
 EVEN = -(MERGED_BEFORE + NOT_MERGED_BEFORE) / 2
 """A lead that is a split after a merge and a division without one."""
@@ -36,12 +38,23 @@ MERGED = [
 def told_apart(events, lead, order=None, unit=1.0):
     order = np.arange(len(events)) if order is None else order
     table = EventTable.of(events)[order]
-    found, sure = by_counts(
-        table, np.full(len(events), 5.0), np.asarray(lead)[order], unit
+    links = links_of(
+        table, np.full(len(events), 5.0), np.asarray(lead)[order], weight_norm=unit
     )
-    return dict(
-        zip(order.tolist(), (Event(kind) for kind in found.event), strict=True)
-    ), sure[np.argsort(order)]
+    found = classify_splits(links).others
+    # moves stay; the others are found by their first target, or source, and frame
+    kinds, sure = {}, np.full(len(events), 5.0)
+    labels = found.table(links.label)
+    rows = {
+        (t, sources, targets): k for k, (t, _, sources, targets) in enumerate(labels)
+    }
+    for number, (t, kind, sources, targets) in zip(order.tolist(), table, strict=True):
+        if kind is Event.MOVE:
+            kinds[number] = kind
+            continue
+        row = rows[t, sources, targets]
+        kinds[number], sure[number] = Event(int(found.kind[row])), found.confidence[row]
+    return kinds, sure
 
 
 def test_after_a_merge_it_is_a_split_and_without_one_a_division():
@@ -54,17 +67,19 @@ def test_after_a_merge_it_is_a_split_and_without_one_a_division():
 
 
 def test_large_parts_are_those_of_a_split_and_unknown_sizes_tell_nothing():
-    added = split_by_size(np.array([0.0, 0.5, 1.0, np.nan]))
+    added = split_margin_from_rank(np.array([0.0, 0.5, 1.0, np.nan]))
     assert added[0] < 0 < added[1] < added[2]
     assert added[3] == 0
     kinds, _ = told_apart(
         MERGED,
-        np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE]) + split_by_size(np.ones(6)),
+        np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE])
+        + split_margin_from_rank(np.ones(6)),
     )
     assert kinds[5] == Event.SPLIT
     kinds, _ = told_apart(
         MERGED,
-        np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE]) + split_by_size(np.zeros(6)),
+        np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE])
+        + split_margin_from_rank(np.zeros(6)),
     )
     assert kinds[5] == Event.DIVIDE
 
@@ -97,8 +112,8 @@ def test_what_came_out_of_a_merge_does_not_split_again():
 
 def test_a_movie_without_merges_and_splits_is_left_as_it_is():
     table = EventTable.of([(0, Event.DIVIDE, [1], [2, 3])])
-    sure = np.ones(1)
-    assert by_counts(table, sure, np.array([CLEAR]), 1.0) == (table, sure)
+    links = links_of(table, np.ones(1), np.array([CLEAR]))
+    assert classify_splits(links) is links
 
 
 def test_frames_that_are_missing_make_everything_unknown():

@@ -5,16 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Event, EventTable
-from clew.tracking.solve import SolvedPair, in_context, joined_pairs, solve_pair, told
+from clew.tracking.lineage.build import build_lineage
+from clew.tracking.solve import PairSolution, mark_torn_events
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
-    DOUBTFUL,
+    SMALL_MARGIN,
     Calibration,
     MovieMargins,
     expected_wrong,
 )
+
+from ...helpers.tracking import solve_one
 
 KINDS = np.array([int(event) for event in Event], dtype=np.int8)
 
@@ -69,9 +73,9 @@ def test_the_parts_of_a_movie_add_up_to_the_whole(events, at):
     ]
     whole, joined = MovieMargins.of(kind, margin, 1.0), MovieMargins.sum(parts)
     np.testing.assert_array_equal(whole.kinds, joined.kinds)
-    np.testing.assert_array_equal(whole.doubtful, joined.doubtful)
-    assert whole.doubtful.sum() == sum(
-        e is Event.MOVE and m < DOUBTFUL for e, m in events
+    np.testing.assert_array_equal(whole.small, joined.small)
+    assert whole.small.sum() == sum(
+        e is Event.MOVE and m < SMALL_MARGIN for e, m in events
     )
 
 
@@ -82,24 +86,28 @@ def test_margins_near_zero_tell_how_sure_margins_are():
     for alpha in (0.0, 1.0, 2.0, 4.0):
         signed = (
             np.log(
-                rng.uniform(*np.exp(alpha * np.array([-DOUBTFUL, DOUBTFUL])), 200_000)
+                rng.uniform(
+                    *np.exp(alpha * np.array([-SMALL_MARGIN, SMALL_MARGIN])), 200_000
+                )
             )
             / alpha
             if alpha
-            else (rng.uniform(-DOUBTFUL, DOUBTFUL, 200_000))
+            else (rng.uniform(-SMALL_MARGIN, SMALL_MARGIN, 200_000))
         )
         seen = moves(np.abs(signed))
         # of |s| the density is cosh(α s)
         grid = (np.arange(2000) + 0.5) / 2000
-        density = np.cosh(alpha * DOUBTFUL * grid)
-        assert seen.rank() == pytest.approx(grid @ density / density.sum(), abs=0.004)
+        density = np.cosh(alpha * SMALL_MARGIN * grid)
+        assert seen.mean_rank() == pytest.approx(
+            grid @ density / density.sum(), abs=0.004
+        )
         slopes.append(generic.of_movie(seen).slope)
     assert slopes == sorted(slopes)
     assert slopes[0] < slopes[-1]
 
 
 def test_a_movie_without_doubtful_moves_is_a_usual_one():
-    assert moves([]).rank() == moves([0.9, np.inf]).rank()
+    assert moves([]).mean_rank() == moves([0.9, np.inf]).mean_rank()
     usual = Calibration.generic().of_movie(moves([]))
     few, many = (Calibration.generic().of_movie(moves([0.001] * n)) for n in (1, 1000))
     assert usual.slope > few.slope > many.slope >= 0
@@ -158,35 +166,40 @@ def test_the_pairs_around_tell_of_torn_masks():
         [(Event.MOVE, [1], [1])],
     ]
     pairs = [
-        SolvedPair(
+        PairSolution(
             t,
             EventTable.of([(t, *one) for one in [*here, (Event.MOVE, [9], [9])]]),
             np.array([0.3, 0.3]),
         )
         for t, here in enumerate(torn)
     ]
-    assert [one.torn.tolist() for one in in_context(pairs[::-1])] == [
+    assert [one.is_torn.tolist() for one in mark_torn_events(pairs[::-1])] == [
         [False] * 2,
         [True, False],
         [True, False],
     ]
-    assert in_context([]) == []
-    seen = MovieMargins.sum(one.margins() for one in in_context(pairs))
+    assert mark_torn_events([]) == []
+    seen = MovieMargins.sum(one.margins() for one in mark_torn_events(pairs))
     assert seen.kinds.tolist() == [4, *[0] * 6]
     calibration = Calibration.generic().of_movie(seen)
-    for alone, around in zip(pairs[:2], in_context(pairs)[:2], strict=True):
+    for alone, around in zip(pairs[:2], mark_torn_events(pairs)[:2], strict=True):
         (less, same), (more, again) = (
             around.probability(calibration),
             alone.probability(calibration),
         )
         assert less < more
         assert same == again
-    events, confidence, context, whole = told(*joined_pairs(pairs), 1.0)
-    np.testing.assert_array_equal(whole.kinds, seen.kinds)
-    np.testing.assert_array_equal(
-        calibration.probability(events.event, confidence, 1.0, context),
-        np.concatenate([one.probability(calibration) for one in in_context(pairs)]),
-    )
+    cells = {t: [1, 9] for t in range(4)} | {1: [2, 3, 9]}
+    frame = np.repeat(list(cells), [len(labels) for labels in cells.values()])
+    label = np.concatenate(list(cells.values()))
+    source = DetectionTable(frame, label, np.zeros((len(frame), 2)))
+    lineage = build_lineage(source, pairs)
+    by_event = dict(zip(lineage.events, lineage.probability, strict=True))
+    for pair in mark_torn_events(pairs):
+        for event, value in zip(
+            pair.events, pair.probability(calibration), strict=True
+        ):
+            assert by_event[event] == value or event[1] is Event.DIVIDE
 
 
 def test_events_know_how_near_the_border_their_cell_is(simulated):
@@ -195,16 +208,16 @@ def test_events_know_how_near_the_border_their_cell_is(simulated):
     pairs = tracker.pairs(source, tracker.groups_for(source))
     ends = 0
     for frame in range(len(pairs)):
-        solved = solve_pair(pairs, tracker.coef_, frame)
+        solved = solve_one(pairs, tracker.coef_, frame)
         for (_, event, sources, targets), near in zip(
-            solved.events, solved.border, strict=True
+            solved.events, solved.border_proximity, strict=True
         ):
             if event not in (Event.APPEAR, Event.DISAPPEAR):
                 assert near == 0
                 continue
             cells = source.detections(frame + (event is Event.APPEAR))
             at = np.flatnonzero(cells.label == (*sources, *targets)[0])[0]
-            away = cells.columns["border_distance"][at] / pairs.scales.diameter
+            away = cells.columns["border_distance"][at] / pairs.profile.scales.diameter
             assert near == pytest.approx(np.exp(-away))
             ends += 1
     assert ends

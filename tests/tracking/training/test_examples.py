@@ -10,20 +10,21 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.examples import (
-    STARTS,
-    STIFFNESS,
-    improves,
-    lambdas,
-    training_examples,
-    with_starts,
+    LAMBDA_GRID,
+    N_STARTS,
+    add_starts,
+    beats_prior,
+    build_examples,
+    choose_lambdas,
+    predict_in_context,
 )
-from clew.tracking.training.prior import prior_direction
+from clew.tracking.training.prior import scale_prior
 
 
 @pytest.fixture(scope="module")
 def examples(simulated, training_pairs):
     pairs, prior = training_pairs
-    return training_examples(pairs, simulated.some, prior), prior
+    return build_examples(pairs, simulated.some, prior), prior
 
 
 def judged(lam, *losses):
@@ -39,11 +40,11 @@ def test_the_prior_is_kept_where_learning_makes_more_mistakes_on_what_was_held_o
     examples,
 ):
     given, prior = examples
-    mistakes = sum(one.mistakes(prior) for one in given)
+    mistakes = sum(one.count_mistakes(prior) for one in given)
     better, worse = [mistakes, 0.0], [mistakes, 1.0]
-    assert improves(judged(2.0, (2.0, better), (1.0, worse)), given, prior)
-    assert not improves(judged(1.0, (2.0, better), (1.0, worse)), given, prior)
-    assert improves(
+    assert beats_prior(judged(2.0, (2.0, better), (1.0, worse)), given, prior)
+    assert not beats_prior(judged(1.0, (2.0, better), (1.0, worse)), given, prior)
+    assert beats_prior(
         judged(1.0), given, prior
     )  # with a λ that was given, nothing was held out
 
@@ -51,15 +52,15 @@ def test_the_prior_is_kept_where_learning_makes_more_mistakes_on_what_was_held_o
 def test_the_prior_is_kept_where_learning_loses_what_it_explains_by_more_than_a_frame_pair(
     torn_pairs,
 ):
-    prior = prior_direction("generic", feature_names(torn_pairs.groups))
+    prior = scale_prior("generic", feature_names(torn_pairs.profile.groups))
     told = EventTable.of([(1, Event.MOVE, [1], [1]), (1, Event.MOVE, [2], [2])])
-    given = training_examples(torn_pairs, Annotations.of(told), prior)
+    given = build_examples(torn_pairs, Annotations.of(told), prior)
     for sign, kept in ((1.0, True), (-1.0, False)):
         learner = judged(1.0, (1.0, [0.0]))
         learner.coef_ = np.append(
             np.zeros(len(prior)), sign
         )  # the last is the weight of the prior's score
-        assert improves(learner, given, prior) == kept
+        assert beats_prior(learner, given, prior) == kept
 
 
 def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):
@@ -70,16 +71,16 @@ def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):
                 one.pair.a, one.pair.b, list(one.annotated)
             )
             assert len(events) == len(one.annotated)
-            assert 0 <= one.mistakes(sign * prior) <= len(one.annotated)
-    assert sum(one.mistakes(-prior) for one in given) > sum(
-        one.mistakes(prior) for one in given
+            assert 0 <= one.count_mistakes(sign * prior) <= len(one.annotated)
+    assert sum(one.count_mistakes(-prior) for one in given) > sum(
+        one.count_mistakes(prior) for one in given
     )
 
 
 def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(
     simulated, monkeypatch
 ):
-    monkeypatch.setattr("clew.tracking.tracker.improves", lambda *_: False)
+    monkeypatch.setattr("clew.tracking.tracker.beats_prior", lambda *_: False)
     tracker = Tracker(lam=10.0, cache=None, n_jobs=1).fit(
         simulated.movie, simulated.some
     )
@@ -92,23 +93,85 @@ def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(
 
 
 def test_the_default_has_several_starts_and_others_have_what_they_ask_for():
-    assert with_starts("clew").starts == STARTS > 1
-    assert with_starts("paper").starts == 1
-    assert with_starts(Algorithm()).starts == 1
+    assert add_starts("clew").starts == N_STARTS > 1
+    assert add_starts("paper").starts == 1
+    assert add_starts(Algorithm()).starts == 1
 
 
 def test_several_starts_are_tried_where_annotations_are_partial(simulated):
     tracker = Tracker(lam=1.0, cache=None, n_jobs=1).fit(
         simulated.movie, simulated.some
     )
-    assert len(tracker.result_.objectives) == STARTS + 1
+    assert len(tracker.result_.objectives) == N_STARTS + 1
     assert tracker.result_.objective <= min(tracker.result_.objectives) + 1e-9
     assert tracker.result_.converged
 
 
 def test_lambdas_are_in_units_of_one_missed_event():
     prior = np.ones(3)
-    assert lambdas("auto", 20, prior) == [stiffness / 20 for stiffness in STIFFNESS]
-    assert lambdas("auto", 20, None) == "auto"
-    assert lambdas(2.0, 20, prior) == 2.0
-    assert lambdas([1.0, 2.0], 20, prior) == [1.0, 2.0]
+    assert choose_lambdas("auto", 20, prior) == [
+        stiffness / 20 for stiffness in LAMBDA_GRID
+    ]
+    assert choose_lambdas("auto", 20, None) == "auto"
+    assert choose_lambdas(2.0, 20, prior) == 2.0
+    assert choose_lambdas([1.0, 2.0], 20, prior) == [1.0, 2.0]
+
+
+# ---- annotations that the frames around explain
+
+TORN = [(1, Event.MOVE, [1], [1]), (4, Event.MOVE, [4], [4])]
+"""What two cells do whose masks come apart; between two frames they divide."""
+OTHERS = [
+    (1, Event.MOVE, [2], [2]),
+    (2, Event.MOVE, [1], [1]),
+    (4, Event.MOVE, [2], [2]),
+]
+
+
+@pytest.fixture(scope="module")
+def prior(torn_pairs):
+    return scale_prior("generic", feature_names(torn_pairs.profile.groups))
+
+
+def annotations(*events):
+    return Annotations.of(EventTable.of(events))
+
+
+def test_the_frames_around_explain_what_happens_to_a_torn_mask(torn_pairs, prior):
+    told = annotations(*TORN, *OTHERS)
+    for frame in (1, 4):
+        here = told.select_frame(frame)
+        found = predict_in_context(torn_pairs, prior, frame)
+        assert here.contradicted_by(found.alone).tolist() == [True, False]
+        assert not here.contradicted_by(found.in_context).any()
+    found = predict_in_context(torn_pairs, prior, 2)
+    assert not told.select_frame(2).contradicted_by(found.alone).any()
+
+
+def test_what_is_said_not_to_have_happened_is_explained_likewise(torn_pairs, prior):
+    found = predict_in_context(torn_pairs, prior, 1)
+    (torn,) = np.flatnonzero(found.alone.targets[:, 1])
+    denied = Annotations.of(found.alone[[torn]], False)
+    assert denied.contradicted_by(found.alone).all()
+    assert not denied.contradicted_by(found.in_context).any()
+
+
+def test_it_is_not_learned_from_and_weights_that_lose_it_are_found_out(
+    torn_pairs, prior
+):
+    first, whole, second = build_examples(
+        torn_pairs, annotations(*TORN, *OTHERS), prior
+    )
+    assert [len(one.annotated) for one in (first, whole, second)] == [1, 1, 1]
+    assert whole.explained is None
+    for one, cell in ((first, 1), (second, 4)):
+        assert one.explained.annotations.events.sources[:, 0].tolist() == [cell]
+        assert one.explained.count_mistakes(prior) == 0
+        assert one.explained.count_mistakes(-prior) == 1
+
+
+def test_all_is_learned_from_where_there_is_no_prior_or_nothing_else(torn_pairs, prior):
+    for told, w in ((annotations(*TORN), prior), (annotations(*TORN, *OTHERS), None)):
+        examples = build_examples(torn_pairs, told, w)
+        assert sum(len(one.annotated) for one in examples) == len(told)
+        assert all(one.explained is None for one in examples)

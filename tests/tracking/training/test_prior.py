@@ -13,11 +13,11 @@ from clew.tracking.tracker import Tracker
 from clew.tracking.training.generic_weights import GENERIC
 from clew.tracking.training.prior import (
     TRUST,
+    add_prior_feature,
+    combine_with_prior,
     generic_weights,
-    joined,
-    prior_direction,
+    scale_prior,
     weights_by_name,
-    with_prior,
 )
 
 NAMES = feature_names({*GROUPS, OVERLAP})
@@ -55,33 +55,33 @@ def test_learning_with_the_score_is_learning_with_weights():
         rng.normal(size=4),
         rng.normal(size=5),
     )
-    longer = with_prior(features, prior)
+    longer = add_prior_feature(features, prior)
     assert longer.shape == (7, 5)
-    assert np.allclose(longer @ w, features @ joined(w, prior))
+    assert np.allclose(longer @ w, features @ combine_with_prior(w, prior))
 
 
 def test_without_a_prior_nothing_changes():
     features, w = sp.eye_array(3, format="csr"), np.arange(3.0)
-    assert with_prior(features, None) is features
-    assert joined(w, None) is w
-    assert prior_direction(None, NAMES) is None
+    assert add_prior_feature(features, None) is features
+    assert combine_with_prior(w, None) is w
+    assert scale_prior(None, NAMES) is None
     assert (
-        prior_direction("generic", ["unheard of"]) is None
+        scale_prior("generic", ["unheard of"]) is None
     )  # it says nothing of these features
 
 
 def test_the_direction_has_the_norm_of_trust():
-    direction = prior_direction("generic", NAMES)
+    direction = scale_prior("generic", NAMES)
     assert np.linalg.norm(direction) == pytest.approx(TRUST)
     assert np.array_equal(np.sign(direction), np.sign(generic_weights(NAMES)))
-    assert np.allclose(prior_direction(Tracker.generic(), NAMES), direction)
+    assert np.allclose(scale_prior(Tracker.generic(), NAMES), direction)
 
 
 def test_what_is_no_prior():
     with pytest.raises(InputError, match="prior is 'simple'"):
-        prior_direction("simple", NAMES)
+        scale_prior("simple", NAMES)
     with pytest.raises(InputError, match="not fitted"):
-        prior_direction(Tracker(), NAMES)
+        scale_prior(Tracker(), NAMES)
 
 
 def test_a_prior_helps_where_annotations_are_few(simulated):

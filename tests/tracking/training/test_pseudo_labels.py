@@ -1,7 +1,5 @@
 """Pseudo-labels: what the prior is almost certain about is learned from, and never judged by."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,17 +18,14 @@ from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
-from clew.tracking.training.examples import MODEL, training_examples
+from clew.tracking.training.examples import MODEL, build_examples
 from clew.tracking.training.prior import prior_calibration
 from clew.tracking.training.pseudo_labels import (
-    LEAST,
     PROBABILITY,
-    SHARE,
-    PseudoLabelled,
+    PseudoLabeledProgram,
     PseudoLabels,
-    least_probability,
-    with_all,
-    with_pseudo_labels,
+    add_pseudo_labels,
+    fill_pseudo_labels,
 )
 
 
@@ -38,8 +33,8 @@ from clew.tracking.training.pseudo_labels import (
 def labelled(simulated, training_pairs):
     """Examples of a movie with their pseudo-labels, and those."""
     pairs, prior = training_pairs
-    pseudo = PseudoLabels.of(pairs, prior, GENERIC_CALIBRATION, n_annotated=10)
-    return training_examples(pairs, simulated.some, prior, pseudo), pseudo
+    pseudo = PseudoLabels.of(pairs, prior, GENERIC_CALIBRATION)
+    return build_examples(pairs, simulated.some, prior, pseudo), pseudo
 
 
 def test_most_events_of_an_easy_movie_are_almost_certain_and_doubtful_ones_are_not(
@@ -49,45 +44,23 @@ def test_most_events_of_an_easy_movie_are_almost_certain_and_doubtful_ones_are_n
     for one in examples:
         answer = assign(one.pair.candidates, one.pair.scores(pseudo.w))
         unit = float(np.linalg.norm(pseudo.w))
-        sure = np.isin(answer.chosen, one.program.sure)
-        assert np.isin(one.program.sure, answer.chosen).all()
+        sure = np.isin(answer.chosen, one.program.certain)
+        assert np.isin(one.program.certain, answer.chosen).all()
         p = pseudo.calibration.probability(answer.events, answer.confidence(), unit)
         lone = np.isin(
             answer.events, (Event.APPEAR, Event.DISAPPEAR)
         )  # the border counts for these
-        np.testing.assert_array_equal(sure[~lone], p[~lone] >= pseudo.least)
-    assert np.mean([len(one.program.sure) / len(one.pair.a) for one in examples]) > 0.5
-
-
-def test_where_few_predictions_are_almost_certain_the_likeliest_are_pseudo_labels_too():
-    certain, likely = np.full(95, 0.999), np.linspace(0.91, 0.98, 95)
-    assert least_probability(np.append(certain, np.full(5, 0.5))) == PROBABILITY
-    least = least_probability(np.append(likely, np.full(5, 0.5)))
-    assert LEAST < least < PROBABILITY
-    assert np.mean(np.append(likely, np.full(5, 0.5)) >= least) == pytest.approx(
-        SHARE, abs=0.01
+        np.testing.assert_array_equal(sure[~lone], p[~lone] >= PROBABILITY)
+    assert (
+        np.mean([len(one.program.certain) / len(one.pair.a) for one in examples]) > 0.5
     )
-    assert least_probability(np.linspace(0.1, 0.95, 100)) == LEAST
-    assert least_probability(np.zeros(0)) == PROBABILITY
-
-
-def test_with_as_many_annotations_as_weights_only_what_is_almost_certain_is_a_pseudo_label(
-    training_pairs,
-):
-    pairs, prior = training_pairs
-    doubtful = replace(
-        GENERIC_CALIBRATION, intercept=GENERIC_CALIBRATION.intercept - 3.0
-    )
-    few, many = (
-        PseudoLabels.of(pairs, prior, doubtful, n).least
-        for n in (len(prior) - 1, len(prior))
-    )
-    assert few < many == PROBABILITY
 
 
 def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
     examples, _ = labelled
-    for one, labels in zip(examples, with_all(*_inputs(examples)), strict=True):
+    for one, labels in zip(
+        examples, add_pseudo_labels(*_inputs(examples)), strict=True
+    ):
         assert one.annotated.items() <= labels.items()
         cells = one.pair.candidates.detections_of()
         about = [
@@ -95,7 +68,7 @@ def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
         ]
         together = np.concatenate(about)
         assert len(together) == len(np.unique(together))
-        assert set(labels) - set(one.annotated) <= set(one.program.sure.tolist())
+        assert set(labels) - set(one.annotated) <= set(one.program.certain.tolist())
 
 
 def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(
@@ -110,11 +83,11 @@ def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(
             for row in np.flatnonzero((cells >= 0).sum(axis=1) == 1)
         }
         for row in np.setdiff1d(
-            np.flatnonzero(table.event == Event.MOVE), one.program.sure
+            np.flatnonzero(table.event == Event.MOVE), one.program.certain
         ):
             crossed = [
                 c
-                for c in cells[one.program.sure]
+                for c in cells[one.program.certain]
                 if np.isin(c[c >= 0], cells[row]).any()
             ]
             freed = {int(cell) for c in crossed for cell in c[c >= 0]} - set(
@@ -128,7 +101,7 @@ def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(
             assign(
                 table,
                 np.zeros(len(table)),
-                with_pseudo_labels(one.program, one.program.sure, told),
+                fill_pseudo_labels(one.program, one.program.certain, told),
             )
             checked += bool(freed)
     assert checked > 10
@@ -154,7 +127,7 @@ def test_there_is_always_an_output_that_agrees_with_what_is_told_and_the_pseudo_
     assign(
         one.pair.candidates,
         scores,
-        with_pseudo_labels(one.program, one.program.sure, told),
+        fill_pseudo_labels(one.program, one.program.certain, told),
     )
 
 
@@ -164,15 +137,19 @@ def test_what_was_almost_certain_and_did_not_happen_leaves_its_cells_and_their_r
     examples, _ = labelled
     one = examples[0]
     cells = one.pair.candidates.detections_of()
-    denied = next(int(row) for row in one.program.sure if (cells[row] >= 0).sum() > 1)
-    labels = with_pseudo_labels(one.program, one.program.sure, {denied: 0})
+    denied = next(
+        int(row) for row in one.program.certain if (cells[row] >= 0).sum() > 1
+    )
+    labels = fill_pseudo_labels(one.program, one.program.certain, {denied: 0})
     mine = cells[denied][cells[denied] >= 0]
     rivals = np.flatnonzero(np.isin(cells, mine).any(axis=1))
     near = np.setdiff1d(cells[rivals], [-1])
     assert labels.pop(denied) == 0
     assert not np.isin(cells[list(labels)], near).any()
     far = [
-        row for row in one.program.sure.tolist() if not np.isin(cells[row], near).any()
+        row
+        for row in one.program.certain.tolist()
+        if not np.isin(cells[row], near).any()
     ]
     assert sorted(labels) == sorted(far)
 
@@ -182,9 +159,9 @@ def test_weights_are_judged_by_annotations_alone(simulated, monkeypatch):
     seen = {"given": 0, "train": 0, "test": 0}
     folds = estimator.make_folds
 
-    def looked_at(data, *args):
-        made = folds(data, *args)
-        seen["given"] = sum(map(len, data.Y))
+    def looked_at(model, X, Y, *args):
+        made = folds(model, X, Y, *args)
+        seen["given"] = sum(map(len, Y))
         for fold in made:
             for name in ("train", "test"):
                 seen[name] += sum(one.n_parts for one in _examples(getattr(fold, name)))
@@ -216,10 +193,11 @@ def test_the_prior_tells_how_sure_it_is(simulated):
 def test_without_a_prior_there_are_none(simulated):
     tracker = Tracker(prior=None, lam=1.0, cache=None, n_jobs=1)
     source = tracker.measure(simulated.movie)
-    pairs = tracker._training_pairs(source, source.has, simulated.some, None)
+    kinds = simulated.some.happened_kinds()
+    pairs = tracker._build_pairs(source, source.has, None, kinds, None)
     assert not any(
-        isinstance(one.program, PseudoLabelled)
-        for one in training_examples(pairs, simulated.some)
+        isinstance(one.program, PseudoLabeledProgram)
+        for one in build_examples(pairs, simulated.some)
     )
     tracker.fit(simulated.movie, simulated.some)
 

@@ -11,7 +11,7 @@ from scipy.special import expit
 from clew import load
 from clew.tracking.events import Event
 from clew.tracking.persistence import _calibration
-from clew.tracking.solve import solve
+from clew.tracking.solve import solve_frame_pair
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
     GENERIC_CALIBRATION,
@@ -19,13 +19,13 @@ from clew.tracking.training.calibration import (
     expected_wrong,
 )
 from clew.tracking.training.examples import TrainingExample, held_out_folds
-from clew.tracking.training.prior import prior_direction
+from clew.tracking.training.prior import scale_prior
 from clew.tracking.training.recalibration import (
-    GROUP,
+    EVENTS_PER_MISTAKE,
     LEARNED,
-    Found,
-    look_up,
-    posterior,
+    HeldOutEvents,
+    compare_with_annotations,
+    posterior_mode,
     recalibrate,
 )
 
@@ -42,11 +42,11 @@ def found_events(rng, n, level=0.0, gain=0.0):
     margin = rng.exponential(0.3, n)
     log_odds = rng.normal(0, 1, n) + 3 * margin
     right = rng.random(n) < expit(log_odds + level + gain * margin)
-    return Found(log_odds, margin, right, np.ones(n))
+    return HeldOutEvents(log_odds, margin, right, np.ones(n))
 
 
 def test_nothing_held_out_leaves_what_is_known_of_learned_weights():
-    mode, covariance = posterior(Found.join([]), 0.28)
+    mode, covariance = posterior_mode(HeldOutEvents.join([]), 0.28)
     assert mode == (0.0, LEARNED[0])
     np.testing.assert_allclose(covariance, np.diag([0.28**2, LEARNED[1] ** 2]))
 
@@ -59,11 +59,14 @@ def test_nothing_held_out_leaves_what_is_known_of_learned_weights():
 )
 def test_the_mode_is_the_best(seed, n, level, gain):
     found = found_events(np.random.default_rng(seed), n, level, gain)
-    mode, covariance = posterior(found, 0.28)
+    mode, covariance = posterior_mode(found, 0.28)
 
     def loss(b):
         odds = found.log_odds + b[0] + b[1] * found.margin
-        fit = np.logaddexp(0, np.where(found.right, -odds, odds)).sum() / GROUP
+        fit = (
+            np.logaddexp(0, np.where(found.is_right, -odds, odds)).sum()
+            / EVENTS_PER_MISTAKE
+        )
         return (
             fit + (b[0] / 0.28) ** 2 / 2 + ((b[1] - LEARNED[0]) / LEARNED[1]) ** 2 / 2
         )
@@ -77,17 +80,17 @@ def test_the_mode_is_the_best(seed, n, level, gain):
 @pytest.mark.parametrize(("level", "gain"), [(0.8, 0.0), (-0.5, 4.0), (0.0, -2.0)])
 def test_many_annotations_decide(level, gain):
     found = found_events(np.random.default_rng(0), 40_000, level, gain)
-    assert posterior(found, 0.28)[0] == pytest.approx((level, gain), abs=0.25)
+    assert posterior_mode(found, 0.28)[0] == pytest.approx((level, gain), abs=0.25)
 
 
 def test_steps_that_are_too_long_are_halved():
-    certain = Found(
+    certain = HeldOutEvents(
         np.full(5000, 20.0),
         np.full(5000, 2.0),
         np.zeros(5000, dtype=bool),
         np.ones(5000),
     )
-    (level, gain), _ = posterior(certain, 0.28)
+    (level, gain), _ = posterior_mode(certain, 0.28)
     assert -20 < level < 0
     assert -20 < gain < 0
 
@@ -97,7 +100,7 @@ def examples(simulated, learned):
     pairs = learned.pairs(learned.measure(simulated.movie), learned.groups_)
     return [
         TrainingExample.of(
-            pairs.pair(t, simulated.known.select_frame(t).events),
+            pairs.build(t, simulated.known.select_frame(t).events),
             simulated.known.select_frame(t),
         )
         for t in simulated.known.annotated_frames()
@@ -108,7 +111,7 @@ def test_all_annotations_together_find_every_event_once(examples, learned):
     """However they are shared out; so a part of them finds as large a part of the wrong events, in the mean."""
     rng = np.random.default_rng(0)
     for one in examples[:6]:
-        solved = solve(one.pair, learned.coef_)
+        solved = solve_frame_pair(one.pair, learned.coef_)
         cells = one.pair.candidates.detections_of()
         told = np.unique(cells[list(one.annotated)])  # nearly all
         chosen = cells[solved.assignment.chosen]
@@ -128,12 +131,12 @@ def test_all_annotations_together_find_every_event_once(examples, learned):
             }
             for n in range(3)
         ]
-        found = Found.join(
-            look_up(one.pair, part, learned.coef_, GENERIC_CALIBRATION)
+        found = HeldOutEvents.join(
+            compare_with_annotations(one.pair, part, learned.coef_, GENERIC_CALIBRATION)
             for part in parts
         )
         assert found.weight.sum() == pytest.approx(known.sum())
-        assert found.weight[~found.right].sum() == pytest.approx(known[wrong].sum())
+        assert found.weight[~found.is_right].sum() == pytest.approx(known[wrong].sum())
         doubt = 1 - solved.probability(GENERIC_CALIBRATION)
         assert found.weight @ expit(-found.log_odds) == pytest.approx(
             known @ doubt, abs=1e-6
@@ -143,7 +146,9 @@ def test_all_annotations_together_find_every_event_once(examples, learned):
 def test_what_did_not_happen_tells_nothing(examples, learned):
     denied = dict.fromkeys(examples[0].annotated, 0)
     assert not len(
-        look_up(examples[0].pair, denied, learned.coef_, GENERIC_CALIBRATION).right
+        compare_with_annotations(
+            examples[0].pair, denied, learned.coef_, GENERIC_CALIBRATION
+        ).is_right
     )
 
 
@@ -174,7 +179,7 @@ def test_each_annotation_is_held_out_once_by_weights_that_did_not_see_it(simulat
     tracker = Tracker(cache=None, n_jobs=1, lam=[10.0, 1.0]).fit(
         simulated.movie, simulated.some
     )
-    prior = prior_direction("generic", tracker.feature_names_)
+    prior = scale_prior("generic", tracker.feature_names_)
     folds = held_out_folds(tracker.svm_, prior)
     assert len(folds) == tracker.svm_.folds
     assert all(len(w) == len(tracker.coef_) for w, _ in folds)
@@ -190,7 +195,7 @@ def test_each_annotation_is_held_out_once_by_weights_that_did_not_see_it(simulat
 def test_weights_that_did_not_improve_are_the_priors_and_so_is_their_calibration(
     simulated, monkeypatch
 ):
-    monkeypatch.setattr("clew.tracking.tracker.improves", lambda *_: False)
+    monkeypatch.setattr("clew.tracking.tracker.beats_prior", lambda *_: False)
     few = simulated.some[np.arange(len(simulated.some)) < 9]
     found = (
         Tracker(cache=None, n_jobs=1, lam=1.0).fit(simulated.movie, few).calibration_

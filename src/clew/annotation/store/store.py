@@ -273,7 +273,7 @@ class Store:
             if same is not None:
                 clashes = [*clashes, same]
             new = self.revision + 1
-            return self._accept(
+            return self._append_entries(
                 Entry(
                     new,
                     Act.ANSWER,
@@ -341,7 +341,7 @@ class Store:
                 )
                 entries.append(entry)
             if entries:
-                self._accept(*entries)
+                self._append_entries(*entries)
             return len(entries)
 
     def edit(
@@ -373,7 +373,7 @@ class Store:
                 )
             new = self.revision + 1
             now = datetime.now(UTC)
-            return self._accept(
+            return self._append_entries(
                 Entry(new, Act.EDIT, edit, new, key, now, author=author)
             )
 
@@ -402,7 +402,7 @@ class Store:
             None if there is nothing to undo.
         """
         with self._lock:
-            return self._step(
+            return self._undo_or_redo(
                 Act.UNDO,
                 self._history.next_to_undo(other_pages),
                 key,
@@ -420,7 +420,7 @@ class Store:
     ) -> int | None:
         """Redo what was undone last; None if there is nothing. See `undo`."""
         with self._lock:
-            return self._step(
+            return self._undo_or_redo(
                 Act.REDO,
                 self._history.next_to_redo(other_pages),
                 key,
@@ -450,7 +450,7 @@ class Store:
         text = self._settings.get(name)
         return default if text is None else json.loads(text)
 
-    def _step(
+    def _undo_or_redo(
         self,
         act: Act,
         subject: Entry | None,
@@ -472,7 +472,7 @@ class Store:
             Entry(first + n, act, one.change, one.of, name, now, author=author)
             for n, (one, name) in enumerate(zip(batch, keys, strict=True))
         ]
-        return self._accept(*entries)
+        return self._append_entries(*entries)
 
     def _find_earlier(
         self, key: str | None, act: Act, revision: int | None
@@ -496,7 +496,7 @@ class Store:
             raise StaleRevision(revision, self.revision)
         return earlier
 
-    def _accept(self, *entries: Entry) -> int:
+    def _append_entries(self, *entries: Entry) -> int:
         """Commit entries, and only then let them hold; return the last revision."""
         lines = [entry.to_line() for entry in entries]
         digests = list(accumulate(lines, chain_digest, initial=self._digests[-1]))[1:]

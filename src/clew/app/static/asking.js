@@ -1,6 +1,6 @@
 // The queue of questions, and the one that is asked now. The next ones lie ready with their pictures, so that none is waited for.
 
-import { getJson } from "./api.js";
+import { getJson, page } from "./api.js";
 import { exclude, keyOf } from "./events.js";
 import { frameAt } from "./frames.js";
 import { stopLoop } from "./loop.js";
@@ -66,7 +66,7 @@ export async function fetchQuestions() {
   const [movie, chosen, known] = [state.movie.id, filterQuery(), skipped.size];
   const asIs = () => movie === state.movie.id && chosen === filterQuery(); // not chosen otherwise meanwhile
   try {
-    const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}${chosen}`);
+    const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}&page=${page}${chosen}`);
     if (asIs()) takeQuestions(questions);
   } catch {
     // the outbox and the stream of events say when the server is gone

@@ -16,7 +16,7 @@ from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import Motion
-from clew.tracking.profiling.scales import Scales
+from clew.tracking.scales import Scales
 from clew.utils.validation import check_int, check_positive
 
 NEIGHBOURS = 4

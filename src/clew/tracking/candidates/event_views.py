@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.measurement.regions import support_directions
-from clew.tracking.profiling.scales import Scales
+from clew.tracking.scales import Scales
 
 MIN_BRIGHTNESS = 0.05
 """Least brightness, relative to the median: logarithms of less would be noise."""

@@ -47,14 +47,13 @@ from clew.tracking.candidates.event_views import (
 )
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.profiling.scales import Scales
+from clew.tracking.scales import Scales
 
 MAX_VALUE = 5.0
 """Features are clipped to this. Distances only approach it, so that a farther cell
 always has a larger value."""
 MAX_BORDER_DISTANCE = 3.0
 """Diameters beyond which the border does not matter."""
-LONE_EVENTS = (Event.APPEAR, Event.DISAPPEAR)
 
 View = MoveView | FamilyView | LoneView
 
@@ -387,7 +386,6 @@ def compute_feature_blocks(
     overlap: Overlap,
     scales: Scales,
     groups: Iterable[str],
-    events: Iterable[Event] = PAIRWISE,
 ) -> dict[Event, Array]:
     """Compute the features of the candidates between two frames.
 
@@ -405,8 +403,6 @@ def compute_feature_blocks(
         Of the movie.
     groups : iterable of str
         Groups of measurements that the movie has.
-    events : iterable of Event, optional
-        Kinds of events whose features are needed.
 
     Returns
     -------
@@ -418,51 +414,12 @@ def compute_feature_blocks(
     frames = Cells(source, scales), Cells(target, scales)
     shared = SharedVolumes(overlap, len(source), len(target), scales)
     blocks = {Event.GAP: np.empty((0, len(features_of(Event.GAP, available))))}
-    for event in events:
+    for event in PAIRWISE:
         view = _view_candidates(
             event, candidates, candidates.of_event(event), frames, shared
         )
         blocks[event] = compute_features(view, features_of(event, available))
     return blocks
-
-
-CHUNK = 2**18
-"""Candidates of one kind whose features are in memory at a time, for scores: 60 MB."""
-
-
-def compute_scores(
-    candidates: Candidates,
-    source: Detections,
-    target: Detections,
-    overlap: Overlap,
-    scales: Scales,
-    groups: Iterable[str],
-    w: Array,
-) -> Array:
-    """Compute (n,) ⟨w, features⟩ of the candidates without storing all features.
-
-    Parameters are those of `compute_feature_blocks`, and the weights.
-    """
-    available = set(groups)
-    frames = Cells(source, scales), Cells(target, scales)
-    shared = SharedVolumes(overlap, len(source), len(target), scales)
-    first_weight = 0
-    scores = [np.zeros(0)]
-    for event in PAIRWISE:
-        features = features_of(event, available)
-        weights = w[first_weight : first_weight + len(features)]
-        first_weight += len(features)
-        rows = candidates.of_event(event)
-        for first in range(rows.start, rows.stop, CHUNK):
-            chunk = slice(first, min(first + CHUNK, rows.stop))
-            view = _view_candidates(event, candidates, chunk, frames, shared)
-            # A matrix product would round differently for other chunks.
-            score = np.zeros(len(view))
-            for feature, weight in zip(features, weights, strict=True):
-                values = feature.compute(view)
-                score += weight * np.clip(values, -MAX_VALUE, MAX_VALUE)
-            scores.append(score)
-    return np.concatenate(scores)
 
 
 def _view_candidates(

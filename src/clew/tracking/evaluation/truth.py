@@ -196,7 +196,7 @@ def _select_single(match: FrameMatch) -> tuple[Labels, Labels]:
 
 
 class _CellLinks(NamedTuple):
-    """Pairs of a true cell and what it became in the next frame.
+    """FramePairBuilder of a true cell and what it became in the next frame.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
 from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.flow.registration import Links, link_resting_cells, register_frames
-from clew.tracking.profiling.scales import Over, SampledFrames, sampled_frames
+from clew.tracking.scales import MapFunction, SampledFrames, sample_frames
 
 MIN_EXPLAINED = 0.25
 """Share of the squared displacements that the flow, or persistence without flow, must
@@ -73,7 +73,7 @@ class Motion:
         return step
 
 
-def estimate_motion(source: Source, over: Over = map) -> Motion:
+def estimate_motion(source: Source, over: MapFunction = map) -> Motion:
     """Estimate how the cells of a movie move from sampled frames, without any truth.
 
     Parameters
@@ -209,9 +209,9 @@ def _sample_runs(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
 
     Pairs and runs are spread evenly over the movie, so that each pair is in some run.
     """
-    pairs = {sample.frames for sample in sampled_frames(source)}
+    pairs = {sample.frames for sample in sample_frames(source)}
     samples = []
-    for run in sampled_frames(source, min(3, source.n_frames)):
+    for run in sample_frames(source, min(3, source.n_frames)):
         contained = pairs.intersection(pairwise(run.frames))
         pairs -= contained
         samples.append((run, frozenset(contained)))

@@ -16,7 +16,6 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.parallel import Progress, ThreadExecutor
-from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.io import tiff
 from clew.tracking.io.label_layers import write_label_images
@@ -36,6 +35,7 @@ from clew.tracking.io.names import (
 )
 from clew.tracking.io.staging import finish_interrupted_write, refuse_interrupted_write
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.parts import TrackedMovie, as_parts
 from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
 from clew.tracking.movie import Movie
 from clew.utils import validation as checks

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.io.delimited import (
     Aliases,
@@ -26,6 +24,7 @@ from clew.tracking.io.delimited import (
 )
 from clew.tracking.io.manifest import warn_if_file_changed
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
 from clew.tracking.lineage.track_faults import Faults
 
 COLUMNS = ("frame", "event", "sources", "targets")
@@ -57,7 +56,7 @@ def write_events(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     write_parts(path, header, (_make_rows(part) for part in chain([first], parts)))
 
 
-def _make_rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
+def _make_rows(part: LineagePart) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
     """Number of rows of a part, and a function that gives the columns of some."""
     figures = [part.confidence]
     if part.probability is not None:

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
-from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.io.manifest import warn_if_file_changed
@@ -41,8 +40,9 @@ from clew.tracking.io.staging import (
 )
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
+from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.links import events_of_links
+from clew.tracking.lineage.parts import TrackedMovie, as_parts
 from clew.tracking.lineage.track_faults import SHOWN
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie

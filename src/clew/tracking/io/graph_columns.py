@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clew.learning.task import Indices
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event, Labels
 from clew.tracking.io.segments import label_components, number_pieces
+from clew.tracking.lineage.parts import LineagePart, TrackedMovie, parts_of
 
 ROWS = 2**18
 """Rows of a column that are changed at a time."""
@@ -179,7 +178,9 @@ def _make_edges(
     return EdgeColumns(ends, event, confidence, np.append(0, np.cumsum(count)))
 
 
-def _list_links(part: Part, nodes: NodeColumns) -> tuple[Indices, Indices, Indices]:
+def _list_links(
+    part: LineagePart, nodes: NodeColumns
+) -> tuple[Indices, Indices, Indices]:
     """(k,) each: nodes that events link, and rows of the events, by frame."""
     events = part.events
     sources = _find_nodes(nodes, events.frame, events.sources)

@@ -17,12 +17,11 @@ from skimage.util import map_array
 
 from clew.errors import InputError
 from clew.parallel import Executor, Progress
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import PartReader, TrackedMovie
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
 from clew.tracking.io.zarr import OME_AXES
+from clew.tracking.lineage.parts import LineagePart, PartReader, TrackedMovie
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation
@@ -70,7 +69,7 @@ class EventCounts:
         return expectation(self.wrong, self.variance, int(self.kinds.sum()))
 
 
-def _count_events(part: Part) -> EventCounts:
+def _count_events(part: LineagePart) -> EventCounts:
     """Count the events and the empty frames of a part."""
     right = part.probability
     if right is None:

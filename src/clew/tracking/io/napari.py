@@ -25,7 +25,8 @@ from clew.tracking.io.delimited import (
 )
 from clew.tracking.io.segments import link_segments, number_segments
 from clew.tracking.io.tracks_csv import AXES
-from clew.tracking.lineage.lineage import NO_NODE, Lineage
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.links import NO_NODE
 from clew.tracking.lineage.track_faults import Faults
 from clew.utils.storage import read_bytes, write_bytes
 

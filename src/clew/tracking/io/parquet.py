@@ -15,10 +15,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event
 from clew.tracking.io.tracks_csv import make_cell_columns
+from clew.tracking.lineage.parts import LineagePart, TrackedMovie, parts_of
 from clew.utils.extras import require_extra
 from clew.utils.storage import atomic_write
 
@@ -58,7 +57,7 @@ def write_parquet(events: Path, tracks: Path, movie: TrackedMovie) -> None:
         track_groups.close()
 
 
-def _make_event_columns(part: Part) -> Columns:
+def _make_event_columns(part: LineagePart) -> Columns:
     """Columns of the events of a part."""
     events = part.events
     columns: Columns = {"frame": events.frame, "event": events.event}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.parallel import Executor, Progress, ThreadExecutor
-from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import ctc
 from clew.tracking.io.events_csv import write_events
@@ -37,6 +36,7 @@ from clew.tracking.io.napari import write_napari
 from clew.tracking.io.parquet import write_parquet
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.movie import Movie
 from clew.utils.extras import require_extra
 from clew.utils.storage import write_bytes

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array
-from clew.tracking.blocks.join import Part
-from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.events import Labels
 from clew.tracking.io.delimited import slice_columns, write_parts
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
 from clew.tracking.lineage.tracks import Tracks
 
 AXES = ("z", "y", "x")
@@ -31,7 +30,7 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
     tracks = movie.tracks
     generation = tracks.generations()
 
-    def make_columns(part: Part) -> dict[str, NDArray[Any]]:
+    def make_columns(part: LineagePart) -> dict[str, NDArray[Any]]:
         nodes = part.nodes
         return make_cell_columns(
             nodes.frame, nodes.label, part.track, nodes.position, tracks, generation

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
-from clew.tracking.lineage.track_ids import resolve
+from clew.tracking.lineage.links import NO_NODE
+from clew.tracking.lineage.track_ids import assign_track_ids, find_run_heads
 from clew.tracking.lineage.tracks import Tracks
 from clew.utils.validation import check_int, short_repr
 
 if TYPE_CHECKING:
     import networkx as nx
-
-NO_NODE = -1
-"""Stands for no node where an event has fewer than two sources or targets."""
 
 
 class Edges(NamedTuple):
@@ -213,15 +211,23 @@ class Lineage:
 
     @cached_property
     def _resolved(self) -> tuple[NDArray[np.int64], Tracks]:
-        return resolve(
+        # Single precision, as in `build_lineage`: identities must not depend on it.
+        columns = {
+            name: column.astype(np.float32) for name, column in self.columns.items()
+        }
+        kind = self.events.event
+        head = find_run_heads(len(self.frame), kind, self.sources, self.targets)
+        track, tracks = assign_track_ids(
             self.frame,
-            self.position,
-            self.columns,
+            self.position.astype(np.float32),
+            columns,
+            head,
             self.events.frame,
-            self.events.event,
+            kind,
             self.sources,
             self.targets,
         )
+        return track.astype(np.int64), tracks
 
     @property
     def track(self) -> NDArray[np.int64]:

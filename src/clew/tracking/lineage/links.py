@@ -1,149 +1,187 @@
-"""From links between cells to events: a graph of tracks says who leads to whom, and what happened follows from it."""
+"""Links between all detections of a movie, in 32-bit columns.
+
+Detections are numbered by frame, then label. A move is one number, the successor of its
+source; all other events are rows of a table. So a movie of 10⁷ detections fits into the
+memory of one process while its frame pairs are solved in others.
+"""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import DataWarning, InputError
-from clew.learning.task import Indices, Mask
-from clew.tracking.events import NONE, Event, EventTable, Labels
-from clew.tracking.lineage.tracks import MAX_CHILDREN
+from clew.learning.task import Array, Mask
+from clew.tracking.events import NONE, Event, EventTable
+
+NodeIds = NDArray[np.int32]
+NO_NODE = -1
+"""Stands for no node where an event has fewer than two sources or targets."""
 
 
-def events_of_links(
-    frame: NDArray[np.int64],
-    label: Labels,
-    source: Indices,
-    target: Indices,
-    *,
-    split: NDArray[np.bool_],
-    frames: tuple[int, int],
-    where: str,
-) -> tuple[EventTable, Indices, Indices]:
-    """The events of nodes (n,) with links (k,) between them, and for each the link or node that tells of it.
+@dataclass(frozen=True, eq=False)
+class NodeEvents:
+    """Events between numbered detections, (m,) or (m, 2) each."""
 
-    One link is a move, two out of one node are a division (a split where either link is marked so in `split` (k,)),
-    two into one node a merge; one link over two frames is a gap. A node without a link to it appears, one without a
-    link from it disappears, unless it lies in the first or last of the `frames`. A link over more frames is no event,
-    nor are links to three or more cells (told by a warning), and their ends neither appear nor disappear. Returned
-    beside the events: (m,) their links, −1 for none, and (m,) their nodes, likewise.
-    """
-    nodes = _Nodes(frame, label, where)
-    gap = frame[target] - frame[source]
-    nodes.refuse(
-        source[gap <= 0],
-        "has a link to a cell that is not later; links lead forward in time",
-    )
-    histories, fates = (
-        np.bincount(target, minlength=len(frame)),
-        np.bincount(source, minlength=len(frame)),
-    )
-    nodes.warn(
-        np.flatnonzero(fates > MAX_CHILDREN),
-        "has links to more than two cells, which counts as unknown",
-    )
-    nodes.refuse(
-        np.flatnonzero(histories > 2),
-        "has links from more than two cells; two can merge at most",
-    )
-    out, into = fates[source], histories[target]
-    nodes.refuse(
-        source[(out == 2) & (into == 2)],
-        "divides into a cell that is also the outcome of a merge",
-    )
+    frame: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    """Values of `Event`."""
+    sources: NodeIds
+    """Filled up with `NO_NODE`."""
+    targets: NodeIds
+    confidence: Array
+    split_margin: Array
+    """By how much an event scores more as a split than as a division; NaN for other
+    kinds, and for annotated events."""
+    border: Array
+    """How near the border a cell appears or disappears, from 0 to 1."""
 
-    near = (gap == 1) & (out <= MAX_CHILDREN)
-    single = np.flatnonzero(near & (out == 1) & (into == 1))
-    over = np.flatnonzero((gap == Event.GAP.span) & (out == 1) & (into == 1))
-    fork = _pairs(np.flatnonzero(out == 2), source, near)
-    join = _pairs(np.flatnonzero(into == 2), target, near)
-    fresh = np.flatnonzero((histories == 0) & (frame > frames[0]))
-    gone = np.flatnonzero((fates == 0) & (frame < frames[1]))
+    def __len__(self) -> int:
+        return len(self.kind)
 
-    none, no_link = np.full(len(frame), NONE), np.full(len(frame), -1)
-    one = np.column_stack([label, none])  # (n, 2) a node's label alone
-    kind = np.where(split[fork].any(axis=1), Event.SPLIT, Event.DIVIDE).astype(np.int8)
-    parts = [
-        (
-            frame[source[single]],
-            np.full(len(single), Event.MOVE),
-            one[source[single]],
-            one[target[single]],
-            single,
-        ),
-        (
-            frame[source[over]],
-            np.full(len(over), Event.GAP),
-            one[source[over]],
-            one[target[over]],
-            over,
-        ),
-        (
-            frame[source[fork[:, 0]]],
-            kind,
-            one[source[fork[:, 0]]],
-            np.sort(label[target[fork]], axis=1),
-            fork[:, 0],
-        ),
-        (
-            frame[source[join[:, 0]]],
-            np.full(len(join), Event.MERGE),
-            np.sort(label[source[join]], axis=1),
-            one[target[join[:, 0]]],
-            join[:, 0],
-        ),
-        (
-            frame[fresh] - 1,
-            np.full(len(fresh), Event.APPEAR),
-            0 * one[fresh],
-            one[fresh],
-            no_link[fresh],
-        ),
-        (
-            frame[gone],
-            np.full(len(gone), Event.DISAPPEAR),
-            one[gone],
-            0 * one[gone],
-            no_link[gone],
-        ),
-    ]
-    t, event, sources, targets, link = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    node = np.concatenate([np.full(len(t) - len(fresh) - len(gone), -1), fresh, gone])
-    order = np.argsort(t, kind="stable")
-    table = EventTable(
-        t[order], event[order].astype(np.int8), sources[order], targets[order]
-    )
-    return table, link[order], node[order]
+    def __getitem__(self, rows: Any) -> Self:
+        return type(self)(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+    @classmethod
+    def of_kind(
+        cls,
+        event: Event,
+        frame: NDArray[np.int32],
+        sources: NodeIds | None,
+        targets: NodeIds | None,
+        confidence: Array,
+    ) -> NodeEvents:
+        """Return events of one kind with at most one source and target each."""
+        n = len(frame)
+        return cls(
+            frame,
+            np.full(n, event, dtype=np.int8),
+            _pad(sources, n),
+            _pad(targets, n),
+            confidence,
+            np.full(n, np.nan),
+            np.zeros(n),
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[NodeEvents]) -> NodeEvents:
+        """Concatenate parts and sort them by frame."""
+        if not parts:
+            nodes = np.zeros((0, 2), np.int32)
+            none = np.zeros(0)
+            kind = np.zeros(0, np.int8)
+            return cls(np.zeros(0, np.int32), kind, nodes, nodes, none, none, none)
+        columns = (
+            np.concatenate([getattr(part, item.name) for part in parts])
+            for item in fields(cls)
+        )
+        whole = cls(*columns)
+        return whole[np.argsort(whole.frame, kind="stable")]
+
+    def within(self, first: int, stop: int) -> Self:
+        """Return the events from frames `first` up to `stop`; sorted by frame."""
+        return self[slice(*np.searchsorted(self.frame, [first, stop]).tolist())]
+
+    def table(self, label: NDArray[np.integer[Any]]) -> EventTable:
+        """Return the events by the labels (n,) of all nodes."""
+        padded = np.append(label, NONE).astype(np.int64)
+        frame = self.frame.astype(np.int64)
+        return EventTable(frame, self.kind, padded[self.sources], padded[self.targets])
 
 
-class _Nodes:
-    """Names of nodes, for messages."""
-
-    def __init__(self, frame: NDArray[np.int64], label: Labels, where: str) -> None:
-        self.frame, self.label, self.where = frame, label, where
-
-    def refuse(self, nodes: Indices, what: str) -> None:
-        """Raise if there are any of these nodes."""
-        if len(nodes):
-            raise InputError(self._tell(nodes, what))
-
-    def warn(self, nodes: Indices, what: str) -> None:
-        """Warn if there are any of these nodes."""
-        if len(nodes):
-            warnings.warn(self._tell(nodes, what), DataWarning, stacklevel=4)
-
-    def _tell(self, nodes: Indices, what: str) -> str:
-        more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
-        return f"{self.where}: label {self.label[nodes[0]]} in frame {self.frame[nodes[0]]} {what}{more}"
+def _pad(nodes: NodeIds | None, n: int) -> NodeIds:
+    """One column of nodes, or none, as two columns."""
+    table = np.full((n, 2), NO_NODE, dtype=np.int32)
+    if nodes is not None:
+        table[:, 0] = nodes
+    return table
 
 
-def _pairs(links: Indices, end: Indices, near: Mask) -> Indices:
-    """(p, 2) the links that share an end, in twos; those of which one is over a gap or one of many are no event."""
-    pairs: Indices = links[np.argsort(end[links], kind="stable")].reshape(-1, 2)
-    events: Indices = pairs[near[pairs].all(axis=1)]
-    return events
+@dataclass(frozen=True, eq=False)
+class MovieLinks:
+    """All detections of a movie, and the events between them."""
+
+    first_node: NDArray[np.int64]
+    """(n_frames + 1,) where the nodes of each frame begin."""
+    label: NDArray[np.integer[Any]]
+    """(n,)"""
+    position: NDArray[np.float32]
+    """(n, ndim)"""
+    columns: Mapping[str, NDArray[np.float32]]
+    """(n,) measurements by which identities are matched."""
+    successor: NodeIds
+    """(n,) the node that each moves to; `NO_NODE` where it does not move."""
+    move_confidence: NDArray[np.float32]
+    """(n,) of the move from each node."""
+    others: NodeEvents
+    """All events but moves, sorted by frame."""
+    weight_norm: float
+    typical_volume: float
+    changed_moves: NodeEvents = field(default_factory=lambda: NodeEvents.join([]))
+    """Moves that differ from the solutions of the frame pairs, sorted by frame."""
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        return len(self.first_node) - 1
+
+    def __len__(self) -> int:
+        """Return the number of detections."""
+        return len(self.successor)
+
+    def frame(self) -> NDArray[np.int32]:
+        """Return the frame of each node, (n,)."""
+        counts = np.diff(self.first_node)
+        return np.repeat(np.arange(self.n_frames, dtype=np.int32), counts)
+
+    def nodes_of(self, frame: NDArray[Any], label: NDArray[Any]) -> NodeIds:
+        """Return the nodes with these labels in these frames, of any shape.
+
+        `NO_NODE` for the label `NONE`, and where there is no such node.
+        """
+        nodes = np.full(label.shape, NO_NODE, dtype=np.int32)
+        frames = np.broadcast_to(frame, label.shape)
+        for t in np.unique(frames[label != NONE]).tolist():
+            if not 0 <= t < self.n_frames:
+                continue
+            start, stop = self.first_node[t : t + 2]
+            here = (frames == t) & (label != NONE)
+            rank = np.searchsorted(self.label[start:stop], label[here])
+            at = np.minimum(start + rank, len(self) - 1)
+            exists = (rank < stop - start) & (self.label[at] == label[here])
+            nodes[here] = np.where(exists, at, NO_NODE)
+        return nodes
+
+    def event_nodes(self, events: EventTable) -> tuple[NodeIds, NodeIds]:
+        """Return the nodes of the sources and targets of events, (m, 2) each."""
+        sources = self.nodes_of(events.frame[:, None], events.sources)
+        return sources, self.nodes_of(events.end_frames()[:, None], events.targets)
+
+    def relative_volume(self) -> Array:
+        """Return the volume of each node in typical ones, (n + 1,); the last is NaN."""
+        volume = self.columns.get("volume")
+        if volume is None:
+            return np.full(len(self) + 1, np.nan)
+        return np.append(volume, np.nan).astype(np.float64) / self.typical_volume
+
+    def with_others(self, others: NodeEvents) -> Self:
+        """Return the same with other events."""
+        return replace(self, others=others)
+
+
+def find_heads(links: MovieLinks) -> NodeIds:
+    """Return the first node of the run of moves that each node is part of, (n,)."""
+    head = np.arange(len(links), dtype=np.int32)
+    for start, stop in zip(links.first_node[:-1], links.first_node[1:], strict=True):
+        successor = links.successor[start:stop]
+        moves = np.flatnonzero(successor >= 0)
+        head[successor[moves]] = head[start + moves]
+    return head
+
+
+def is_one_of(kind: NDArray[np.int8], events: Sequence[Event]) -> Mask:
+    """Return which kinds are among some events, (m,)."""
+    return np.isin(kind, [int(event) for event in events])

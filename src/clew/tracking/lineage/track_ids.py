@@ -1,14 +1,14 @@
-"""From events to tracks: who goes on as whom where cells merge, split, or are missing for a frame.
+"""Assign track ids through merges, splits and gaps.
 
-A merged detection carries one track on, the one that fits it better; the identities within wait. When it splits, the
-identities are matched to what comes out, each as it was when it last stood alone: by volume, by intensity, and by the
-side on which it went in. The one that had carried on keeps its track; another goes on as a new track whose parent is
-its ended one, with a gap between them that the format of the Cell Tracking Challenge allows. Where more than two are
-within, the pair that fits best goes on, and the others wait in the larger part. What divides or disappears while
-others wait in it takes them along: they are not seen again.
+A merged detection continues the track that fits it better; the other cell waits. When
+the detection splits, the cells within are matched to its parts by volume, by intensity,
+and by the side on which each went in. The cell that continued keeps its track; another
+starts a new track whose parent is its ended one. If more than two cells are within, the
+best-fitting pair continues and the rest waits in the larger part. Cells that wait in a
+detection that divides or disappears are not seen again.
 
-A cell that is back after a gap goes on as a new track too, whose parent is its ended one: a track of the Challenge is
-in every frame from its first to its last.
+A cell that is back after a gap starts a new track too, whose parent is its ended one: a
+track of the Cell Tracking Challenge is in every frame from its first to its last.
 """
 
 from __future__ import annotations
@@ -24,187 +24,190 @@ from scipy.sparse.csgraph import connected_components
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
+from clew.tracking.lineage.links import is_one_of
 from clew.tracking.lineage.tracks import Tracks
 
-Nodes = NDArray[np.signedinteger[Any]]
-MATCHED_BY = ("volume", "intensity")
-"""The measurements that are compared, as logarithms, where a lineage has them."""
+Integers = NDArray[np.signedinteger[Any]]
+MATCHED_COLUMNS = ("volume", "intensity")
+"""Measurements that are compared, as logarithms, where there are any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A cell as it was when it last stood alone."""
-
-    node: int
-    """Its last node alone."""
-    in_track: int
-    """A node of the track that it has had last."""
-    side: Array
-    """(ndim,) the direction from the merged detection to it, of length one."""
-
-
-def resolve(
-    frame: NDArray[np.int64],
-    position: Array,
+def assign_track_ids(
+    frame: Integers,
+    position: NDArray[np.floating[Any]],
     columns: Mapping[str, NDArray[Any]],
-    event_frame: NDArray[np.int64],
-    event: NDArray[np.int8],
-    sources: Nodes,
-    targets: Nodes,
-) -> tuple[NDArray[np.int64], Tracks]:
-    """The track of each node (n,), and the table of tracks."""
-    n = len(frame)
-    head = runs(n, event, sources, targets)
-    rows = np.flatnonzero((event == Event.MERGE) | (event == Event.SPLIT))
+    head: Integers,
+    event_frame: Integers,
+    kind: NDArray[np.int8],
+    sources: Integers,
+    targets: Integers,
+) -> tuple[NDArray[np.int32], Tracks]:
+    """Assign a track to each detection.
+
+    Parameters
+    ----------
+    frame : ndarray of shape (n,)
+        Of each node; nodes are in order of time.
+    position : ndarray of shape (n, ndim)
+    columns : mapping of str to ndarray of shape (n,)
+        Measurements; those of `MATCHED_COLUMNS` are used.
+    head : ndarray of shape (n,)
+        First node of the run of moves that each node is part of.
+    event_frame, kind : ndarray of shape (m,)
+        Of the events; moves may be left out.
+    sources, targets : ndarray of shape (m, 2)
+        Nodes of the events, −1 for none.
+
+    Returns
+    -------
+    track : ndarray of shape (n,)
+        Counted from 1, in the order of their first nodes.
+    tracks : Tracks
+    """
+    rows = np.flatnonzero(is_one_of(kind, (Event.MERGE, Event.SPLIT)))
     rows = rows[np.argsort(event_frame[rows], kind="stable")]
-    matching = _Matching(position, columns, head)
-    for kind, before, after in zip(
-        event[rows], sources[rows].tolist(), targets[rows].tolist(), strict=True
-    ):
-        if kind == Event.MERGE:
-            matching.merge((before[0], before[1]), after[0])
+    matcher = _IdentityMatcher(position, columns, head)
+    for row in rows.tolist():
+        before = sources[row].tolist()
+        after = targets[row].tolist()
+        if kind[row] == Event.MERGE:
+            matcher.merge((before[0], before[1]), after[0])
         else:
-            matching.split(before[0], (after[0], after[1]))
-    # a run that carries another on has its first node; followed in order of time, so one look-up is enough
-    for later, earlier in sorted(matching.carried_on.items()):
-        matching.carried_on[later] = matching.carried_on.get(earlier, earlier)
-    first = _replaced(head, matching.carried_on)
-    heads, begins, track = np.unique(first, return_index=True, return_inverse=True)
-    parent = np.zeros(len(heads), dtype=np.int64)
-    divides = event == Event.DIVIDE
-    # a daughter begins a track, for nothing else leads to it
+            matcher.split(before[0], (after[0], after[1]))
+
+    first = head
+    if matcher.continued:
+        # In order of time, so that one look-up finds the first run of a track.
+        for later, earlier in sorted(matcher.continued.items()):
+            matcher.continued[later] = matcher.continued.get(earlier, earlier)
+        first_of = np.arange(len(head), dtype=head.dtype)
+        first_of[list(matcher.continued)] = list(matcher.continued.values())
+        first = first_of[head]
+    is_first = first == np.arange(len(first), dtype=first.dtype)
+    track = np.cumsum(is_first, dtype=np.int32)[first]
+
+    n_tracks = int(is_first.sum())
+    parent = np.zeros(n_tracks, dtype=np.int64)
+    divides = kind == Event.DIVIDE
     for side in range(2):
-        parent[track[targets[divides, side]]] = track[sources[divides, 0]] + 1
-    gaps = event == Event.GAP
-    parent[track[targets[gaps, 0]]] = track[sources[gaps, 0]] + 1
-    for node, ended in matching.regained:
-        parent[track[node]] = track[ended] + 1
-    ends = np.zeros(len(heads), dtype=np.int64)
-    ends[track] = np.arange(
-        n
-    )  # the last assignment stays, and nodes are in order of time
-    track = track.astype(np.int64) + 1
-    return track, Tracks(
-        np.arange(1, len(heads) + 1, dtype=np.int64), frame[begins], frame[ends], parent
-    )
+        parent[track[targets[divides, side]] - 1] = track[sources[divides, 0]]
+    gaps = kind == Event.GAP
+    parent[track[targets[gaps, 0]] - 1] = track[sources[gaps, 0]]
+    for node, ended in matcher.regained:
+        parent[track[node] - 1] = track[ended]
+    end = np.zeros(n_tracks, dtype=np.int64)
+    end[track - 1] = frame  # the last assignment stays
+    begin = frame[is_first].astype(np.int64)
+    ids = np.arange(1, n_tracks + 1, dtype=np.int64)
+    return track, Tracks(ids, begin, end, parent)
 
 
-def runs(
-    n: int, event: NDArray[np.int8], sources: Nodes, targets: Nodes
+def find_run_heads(
+    n: int, kind: NDArray[np.int8], sources: Integers, targets: Integers
 ) -> NDArray[np.int64]:
-    """(n,) for each node, the first node of the run of moves that it is part of."""
-    moves = event == Event.MOVE
-    before, after = sources[moves, 0], targets[moves, 0]
-    links = coo_array(
-        (np.ones(len(before), dtype=np.int8), (before, after)), shape=(n, n)
-    )
-    count, run = connected_components(links, directed=False)
-    head = np.full(count, n, dtype=np.int64)
-    head[run[::-1]] = np.arange(
-        n - 1, -1, -1
-    )  # written backwards, the first node of a run stays
+    """Return the first node of the run of moves that each of n nodes is part of."""
+    moves = kind == Event.MOVE
+    ends = (sources[moves, 0], targets[moves, 0])
+    graph = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(n, n))
+    n_runs, run = connected_components(graph, directed=False)
+    head = np.full(n_runs, n, dtype=np.int64)
+    head[run[::-1]] = np.arange(n - 1, -1, -1)  # backwards, so that the first stays
     return np.asarray(head[run], dtype=np.int64)
 
 
-def _replaced(
-    values: NDArray[np.int64], changes: Mapping[int, int]
-) -> NDArray[np.int64]:
-    """(n,) the values (each an index into themselves), some of them changed."""
-    if not changes:
-        return values
-    table = np.arange(len(values))
-    table[list(changes)] = list(changes.values())
-    return table[values]
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """A cell as it was when it was last alone."""
+
+    node: int
+    """Its last node alone."""
+    track_node: int
+    """A node of its last track."""
+    side: Array
+    """(ndim,) unit vector from the merged detection to it."""
 
 
-class _Matching:
-    """Who waits in which run of moves, as merges and splits are met in order of time."""
+class _IdentityMatcher:
+    """Matches cells to detections as merges and splits are visited in order of time."""
 
     def __init__(
         self,
-        position: Array,
+        position: NDArray[np.floating[Any]],
         columns: Mapping[str, NDArray[Any]],
-        head: NDArray[np.int64],
+        head: Integers,
     ) -> None:
         self.position = position
-        self.measured = [
-            np.asarray(columns[name]) for name in MATCHED_BY if name in columns
-        ]
+        self.measured = [columns[name] for name in MATCHED_COLUMNS if name in columns]
         self.volume = columns.get("volume")
         self.head = head
-        self.within: dict[int, list[Identity]] = {}
-        """By the first node of a run: who is within, the one that carries on first."""
-        self.carried_on: dict[int, int] = {}
-        """First node of a run → first node of the run that it carries on."""
+        self.within: dict[int, list[_Identity]] = {}
+        """Cells within a run of moves, by its first node; the continuing cell first."""
+        self.continued: dict[int, int] = {}
+        """First node of a run to the first node of the run that it continues."""
         self.regained: list[tuple[int, int]] = []
-        """(first node of a new track, a node of the ended track that it goes on from)."""
+        """First node of a new track, and a node of the ended track of the same cell."""
 
     def merge(self, sources: tuple[int, int], target: int) -> None:
-        """The source that fits better goes on in the target, the other waits."""
-        costs = [
-            self._difference(source, target) + share
-            for source, share in self._distances(sources, target)
-        ]
+        """Continue the source that fits better in the target; the other waits."""
+        costs = self._costs(sources, target)
         carrier, other = sources if costs[0] <= costs[1] else sources[::-1]
-        self._carry_on(carrier, target)
+        self._continue(carrier, target)
         self.within[target] = [
-            *self._those_in(carrier, target),
-            *self._those_in(other, target),
+            *self._cells_in(carrier, target),
+            *self._cells_in(other, target),
         ]
 
     def split(self, source: int, targets: tuple[int, int]) -> None:
-        """Those within are matched to the targets; where nobody waits, the target that fits better goes on."""
-        carrier, *waiting = self._those_in(source, targets[0])
+        """Match the cells within to the targets."""
+        carrier, *waiting = self._cells_in(source, targets[0])
         if not waiting:
-            costs = [
-                self._difference(source, target) + share
-                for target, share in self._distances(targets, source)
-            ]
-            self._carry_on(source, targets[0] if costs[0] <= costs[1] else targets[1])
+            costs = self._costs(targets, source)
+            self._continue(source, targets[0] if costs[0] <= costs[1] else targets[1])
             return
         side = {target: self._side(target, source) for target in targets}
-        cost = {
-            (who.node, to): self._cost(who, to, side[to])
-            for who in (carrier, *waiting)
-            for to in targets
-        }
-        ways = [
-            (here, there, who)
-            for here, there in (targets, targets[::-1])
-            for who in waiting
+
+        def cost(cell: _Identity, target: int) -> float:
+            angle = (1.0 - float(cell.side @ side[target])) / 2
+            return self._difference(cell.node, target) + angle
+
+        matches = [
+            (cost(carrier, target) + cost(cell, other), target, other, cell)
+            for target, other in (targets, targets[::-1])
+            for cell in waiting
         ]
-        here, there, back = min(
-            ways, key=lambda way: cost[carrier.node, way[0]] + cost[way[2].node, way[1]]
-        )
-        self._carry_on(source, here)
-        self.regained.append((there, back.in_track))
-        rest = [who for who in waiting if who is not back]
-        if rest:
-            stay = (
-                here
-                if self.volume is None or self.volume[here] >= self.volume[there]
-                else there
-            )
-            self.within[stay] = [
-                carrier if stay == here else replace(back, in_track=there),
-                *rest,
-            ]
+        _, target, other, regained = min(matches, key=lambda match: match[0])
+        self._continue(source, target)
+        self.regained.append((other, regained.track_node))
+        rest = [cell for cell in waiting if cell is not regained]
+        if not rest:
+            return
+        if self.volume is None or self.volume[target] >= self.volume[other]:
+            self.within[target] = [carrier, *rest]
+        else:
+            self.within[other] = [replace(regained, track_node=other), *rest]
 
-    def _those_in(self, node: int, other: int) -> list[Identity]:
-        """Who is in the run that ends with a node; a cell alone is itself, on its side of another node."""
-        return self.within.get(int(self.head[node])) or [
-            Identity(node, node, self._side(node, other))
+    def _cells_in(self, node: int, other: int) -> list[_Identity]:
+        """Cells in the run that ends with a node; a cell alone is on its own side."""
+        cells = self.within.get(int(self.head[node]))
+        return cells or [_Identity(node, node, self._side(node, other))]
+
+    def _continue(self, node: int, target: int) -> None:
+        """Let the target continue the run that ends with a node."""
+        self.continued[target] = int(self.head[node])
+
+    def _costs(self, nodes: tuple[int, int], other: int) -> list[float]:
+        """How badly two nodes fit another: difference, and share of the distances."""
+        offset = np.asarray(self.position[list(nodes)], dtype=float)
+        offset = offset - self.position[other]
+        distance = np.linalg.norm(offset, axis=1)
+        total = float(distance.sum()) or 1.0
+        return [
+            self._difference(node, other) + float(far) / total
+            for node, far in zip(nodes, distance, strict=True)
         ]
-
-    def _carry_on(self, node: int, target: int) -> None:
-        self.carried_on[target] = int(self.head[node])
-
-    def _cost(self, who: Identity, target: int, side: Array) -> float:
-        """How badly a target fits an identity; the side counts from 0 (same) to 1 (opposite)."""
-        return self._difference(who.node, target) + (1.0 - float(who.side @ side)) / 2
 
     def _difference(self, a: int, b: int) -> float:
-        """Σ |log ratio| of what was measured of two nodes; what is not positive says nothing."""
+        """Σ |log ratio| of the measurements of two nodes; only positive ones count."""
         pairs = [(float(column[a]), float(column[b])) for column in self.measured]
         return sum(
             abs(float(np.log(x / y)))
@@ -212,19 +215,8 @@ class _Matching:
             if 0 < x < np.inf and 0 < y < np.inf
         )
 
-    def _distances(self, nodes: tuple[int, int], other: int) -> list[tuple[int, float]]:
-        """Two nodes with their shares of the sum of their distances from another."""
-        distance = np.linalg.norm(
-            self.position[list(nodes)] - self.position[other], axis=1
-        )
-        total = float(distance.sum()) or 1.0
-        return [
-            (node, float(far) / total)
-            for node, far in zip(nodes, distance, strict=True)
-        ]
-
     def _side(self, node: int, other: int) -> Array:
-        """The direction in which a node lies from another; zero where they are at one place."""
-        offset = self.position[node] - self.position[other]
+        """Unit vector from another node to a node; zero where they coincide."""
+        offset = np.asarray(self.position[node], dtype=float) - self.position[other]
         length = float(np.linalg.norm(offset))
-        return np.asarray(offset / length if length else offset, dtype=np.float64)
+        return np.asarray(offset / length if length else offset)

@@ -1,53 +1,101 @@
-"""The training recipe: every annotated frame pair is one example, a 0/1 programme with partial annotation.
+"""Training examples: each annotated frame pair is a 0/1 program, partially annotated.
 
-`Tracker.fit`, the annotation page and the experiments all learn from what is made here. With a prior, what it is almost
-certain about is learned from too (`pseudo_labels.py`). The page shows the learner parts of frame pairs instead of whole
-ones: `annotation/training_windows.py`.
+`Tracker.fit`, the annotation page and the experiments learn from these. The gaps over a
+frame are an example too. With a prior, its almost certain predictions are pseudo-labels
+(`pseudo_labels.py`).
+
+Some annotations contradict a frame pair and are explained by the pairs around it: a
+mask that is torn for one frame parts and merges between two frames, and over three of
+them its cell moves on. Weights that learn that move from the torn frame pair take
+splits for moves elsewhere. Such annotations are not learned from, but learned weights
+are judged by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
 
 from clew.learning.algorithm import Algorithm, get_algorithm
-from clew.learning.task import Array
+from clew.learning.task import Array, Mask
 from clew.models.binary_program import BinaryProgram, Program
-from clew.tracking.assignment.assignment import assign, make_program
-from clew.tracking.candidates.frame_pairs import FramePair, Pairs
-from clew.tracking.events import Annotations
-from clew.tracking.training.context import Explained, InContext
-from clew.tracking.training.prior import joined, with_prior
+from clew.tracking.assignment.assignment import make_program
+from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
+from clew.tracking.events import Annotations, Event, EventTable, Labels
+from clew.tracking.lineage.build import repair_events
+from clew.tracking.lineage.gaps import (
+    GapEnds,
+    GapProblem,
+    gap_annotations,
+    gap_weights,
+)
+from clew.tracking.profile import sample_evenly
+from clew.tracking.solve import solve_pairs
+from clew.tracking.training.prior import add_prior_feature, combine_with_prior
 from clew.tracking.training.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
 
 MODEL = BinaryProgram(normalize=False)
-"""Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
-
-DEFAULT, STARTS = "clew", 3
-"""The preset of `Tracker`, and its starts of CCCP: the mean of the folds' weights, the prior, and `learning.start`.
-Rough ones are cheap, since all share their bounds; only the best is refined."""
-STIFFNESS = (25.0, 6.0, 1.5)
-"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. Features are of order 1
-whatever the movie, so that this is an absolute measure: at 25 a handful of mistakes hardly moves a weight, at 1.5 each
-may. Held-out annotations seldom tell three from one another, and then the first is taken; with 100 before it, HeLa at
+"""Δ counts missed events: each annotated event weighs the same in any frame pair."""
+DEFAULT_ALGORITHM = "clew"
+N_STARTS = 3
+"""Starts of CCCP: the mean of the folds' weights, the prior, and the default ones."""
+LAMBDA_GRID = (25.0, 6.0, 1.5)
+"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed
+event. Features are of order 1 in any movie, so that this is an absolute measure. The
+first is taken unless held-out annotations favor another; with 100 before it, HeLa at
 25 % was at 0.36 % instead of 0.30 % (benchmarks/tracking.py, three draws)."""
+
+
+class ContextPrediction(NamedTuple):
+    """Events that weights predict for a frame pair."""
+
+    alone: EventTable
+    """By the frame pair itself."""
+    in_context: EventTable
+    """By the pairs before and after it too; events of all three."""
+
+
+def predict_in_context(
+    builder: FramePairBuilder, w: Array, frame: int
+) -> ContextPrediction:
+    """Predict the events of a frame pair, alone and together with its neighbors."""
+    frames = range(max(frame - 1, 0), min(frame + 2, len(builder)))
+    solutions = solve_pairs(builder, w, frames)
+    alone = solutions[frames.index(frame)].events
+    return ContextPrediction(alone, repair_events(builder.source, solutions))
+
+
+@dataclass(frozen=True)
+class ExplainedAnnotations:
+    """Annotations of a frame pair that only its neighbors explain."""
+
+    builder: FramePairBuilder
+    frame: int
+    annotations: Annotations
+
+    def count_mistakes(self, w: Array) -> int:
+        """Return how many of them weights `w`, (d,), do not explain."""
+        prediction = predict_in_context(self.builder, w, self.frame)
+        return int(self.annotations.contradicted_by(prediction.in_context).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingExample:
-    """One input x with its partial annotation y*."""
+    """An input x with its partial annotation y*."""
 
     pair: FramePair
     program: Program
-    """A variable for each candidate; its last feature is the prior's score, if there is a prior."""
+    """A variable for each candidate; with a prior, its score is the last feature."""
     annotated: dict[int, int]
-    """{candidate: 1 if it happened, 0 if it did not}; pseudo-labels are the programme's."""
-    explained: Explained | None = field(default=None, kw_only=True)
-    """What is annotated and not learned from, since the frames around it explain it."""
+    """{candidate: 1 if it happened, 0 if not}; pseudo-labels are the program's."""
+    explained: ExplainedAnnotations | None = field(default=None, kw_only=True)
+    """Annotations that are not learned from, since the frames around explain them."""
 
     @classmethod
     def of(
@@ -55,130 +103,250 @@ class TrainingExample:
         pair: FramePair,
         annotations: Annotations,
         prior: Array | None = None,
-        pseudo: PseudoLabels | None = None,
+        pseudo_labels: PseudoLabels | None = None,
     ) -> Self:
-        """A whole frame pair; `prior` is (d,), see `prior_direction`."""
-        program = make_program(pair.candidates, with_prior(pair.features(), prior))
-        return cls(
-            pair,
-            program if pseudo is None else pseudo.added(program, pair),
-            pair.annotated(annotations),
-        )
+        """Return the example of a frame pair; `prior` is (d,), see `scale_prior`."""
+        features = add_prior_feature(pair.features, prior)
+        program = make_program(pair.candidates, features)
+        if pseudo_labels is not None:
+            program = pseudo_labels.add_to(program, pair)
+        return cls(pair, program, pair.find_annotated(annotations))
 
-    def mistakes(self, w: Array) -> int:
-        """Δ: how many annotations the best events by weights `w`, (d,), contradict."""
-        chosen = set(assign(self.pair.candidates, self.pair.scores(w)).chosen.tolist())
+    def count_mistakes(self, w: Array) -> int:
+        """Return Δ: how many annotations weights `w`, (d,), contradict."""
+        chosen = set(self._predict(w).tolist())
         return sum(
             (row in chosen) != happened for row, happened in self.annotated.items()
         )
 
-    def without_explained(self, pairs: Pairs, here: Annotations, w: Array) -> Self:
-        """The same without what weights `w`, (d,), explain by more than the frame pair; `here` is all annotated."""
-        if not self.mistakes(w):
+    def _predict(self, w: Array) -> Any:
+        """Chosen candidates."""
+        return self.pair.solve(w).chosen
+
+    def without_explained(
+        self, builder: FramePairBuilder, annotations: Annotations, w: Array
+    ) -> Self:
+        """Leave out annotations that weights `w` explain by the frames around.
+
+        Parameters
+        ----------
+        builder : FramePairBuilder
+        annotations : Annotations
+            All of this frame pair.
+        w : ndarray of shape (d,)
+
+        Returns
+        -------
+        TrainingExample
+        """
+        if not self.count_mistakes(w):
             return self
         frame = self.pair.a.frame
-        explained = InContext.of(pairs, w, frame).explains(here)
-        if not explained.any():
+        prediction = predict_in_context(builder, w, frame)
+        is_explained: Mask = annotations.contradicted_by(prediction.alone)
+        is_explained = is_explained & ~annotations.contradicted_by(
+            prediction.in_context
+        )
+        if not is_explained.any():
             return self
-        learned = self.pair.annotated(here[~explained])
         return replace(
-            self, annotated=learned, explained=Explained(pairs, frame, here[explained])
+            self,
+            annotated=self.pair.find_annotated(annotations[~is_explained]),
+            explained=ExplainedAnnotations(builder, frame, annotations[is_explained]),
         )
 
     def with_annotations(self, annotations: Annotations) -> Self:
-        """The same input with other annotations, of which those of its frame pair count."""
-        return replace(
-            self,
-            annotated=self.pair.annotated(annotations.select_frame(self.pair.a.frame)),
-        )
+        """Return the same input with other annotations of the movie."""
+        of_pair = annotations.select_frame(self.pair.a.frame)
+        return replace(self, annotated=self.pair.find_annotated(of_pair))
 
 
-def training_examples(
-    pairs: Pairs,
+def build_examples(
+    builder: FramePairBuilder,
     annotations: Annotations,
     prior: Array | None = None,
-    pseudo: PseudoLabels | None = None,
+    pseudo_labels: PseudoLabels | None = None,
 ) -> list[TrainingExample]:
-    """One example for each frame pair that carries an annotation; all that is annotated is among its candidates.
+    """Return one example for each annotated frame pair.
 
-    What the prior explains by more than a frame pair is not learned from, unless nothing else is annotated.
+    Annotations that the prior explains by more than a frame pair are not learned from,
+    unless nothing else is annotated.
     """
-    by_frame = [
-        (frame, annotations.select_frame(frame))
-        for frame in annotations.annotated_frames()
+    of_pairs = [
+        annotations.select_frame(frame) for frame in annotations.annotated_frames()
     ]
     examples = [
-        TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo)
-        for frame, here in by_frame
+        TrainingExample.of(
+            builder.build(frame, of_pair.events), of_pair, prior, pseudo_labels
+        )
+        for frame, of_pair in zip(annotations.annotated_frames(), of_pairs, strict=True)
     ]
     if prior is None:
         return examples
     learnable = [
-        one.without_explained(pairs, here, prior)
-        for one, (_, here) in zip(examples, by_frame, strict=True)
+        example.without_explained(builder, of_pair, prior)
+        for example, of_pair in zip(examples, of_pairs, strict=True)
     ]
-    return learnable if any(one.annotated for one in learnable) else examples
+    return learnable if any(item.annotated for item in learnable) else examples
 
 
-def with_starts(algorithm: str | Algorithm) -> Algorithm:
-    """The algorithm; the default one with several starts.
+@dataclass(frozen=True, eq=False)
+class GapExample(TrainingExample):
+    """The gaps over a frame; `annotated` are candidates of the gap problem."""
 
-    From few annotations, whether an unannotated pair of cells is a division or a move and an appearance depends on
-    where CCCP starts, and the lowest objective is the better explanation.
+    problem: GapProblem
+
+    def _predict(self, w: Array) -> Any:
+        """Chosen candidates of the gap problem."""
+        weights = gap_weights(w, self.pair.profile.groups)
+        return self.problem.solve(weights, {}).chosen
+
+
+def build_gap_examples(
+    examples: Sequence[TrainingExample],
+    annotations: Annotations,
+    prior: Array | None = None,
+) -> list[GapExample]:
+    """Return one example for each frame with annotated ends of gaps around it.
+
+    Where gaps are annotated, annotated appearances and disappearances are none. Where
+    no gap is annotated they may be gaps, and there is nothing to learn from.
+    """
+    if not len(annotations.select_gaps()):
+        return []
+    pairs = {example.pair.a.frame: example.pair for example in examples}
+    gap_examples = [
+        _build_gap_example(pairs[frame], pairs[frame + 1], annotations, prior)
+        for frame in sorted(pairs)
+        if frame + 1 in pairs
+    ]
+    return [example for example in gap_examples if example is not None]
+
+
+def _build_gap_example(
+    before: FramePair,
+    after: FramePair,
+    annotations: Annotations,
+    prior: Array | None,
+) -> GapExample | None:
+    """The gaps between two pairs that share a frame; None if no ends are annotated.
+
+    As many cells that are never missing take part, over which there is no gap however
+    well they fit. They teach that the place of a missing cell is free.
+    """
+    profile = before.profile
+    if Event.GAP not in profile.events:
+        return None
+    frame = before.a.frame
+    ends = gap_annotations(annotations, frame)
+    n_vanished = int(np.count_nonzero(ends.events.sources[:, 0]))
+    n_emerged = int(np.count_nonzero(ends.events.targets[:, 0]))
+    if not n_vanished or not n_emerged:
+        return None
+    seen = _cells_seen_throughout(annotations, frame)
+    stay = EventTable.of(
+        [
+            event
+            for first, last in sample_evenly(seen.tolist(), max(n_vanished, n_emerged))
+            for event in (
+                (frame, Event.DISAPPEAR, (first,), ()),
+                (frame, Event.APPEAR, (), (last,)),
+            )
+        ]
+    )
+    choices = Annotations.of(
+        EventTable.join([ends.events, stay]),
+        np.append(ends.happened, np.ones(len(stay), dtype=bool)),
+    )
+    vanished = before.a.rows(choices.events.sources[:, 0])
+    emerged = after.b.rows(choices.events.targets[:, 0])
+    problem = GapProblem.of(
+        GapEnds.vanishing(before, np.setdiff1d(vanished, [-1])),
+        GapEnds.emerging(after, np.setdiff1d(emerged, [-1])),
+        profile,
+        choices,
+    )
+    n_weights = sum(block.shape[1] for block in before.blocks.values())
+    features = add_prior_feature(problem.design_matrix(n_weights), prior)
+    program = make_program(problem.candidates, features)
+    return GapExample(before, program, problem.find_annotated(choices), problem)
+
+
+def _cells_seen_throughout(annotations: Annotations, frame: int) -> Labels:
+    """Labels (n, 2), in a frame and two frames later, of cells that move twice."""
+    moves = annotations.select_moves()
+    first = moves[moves.frame == frame]
+    second = moves[moves.frame == frame + 1]
+    _, rows, next_rows = np.intersect1d(
+        first.targets[:, 0], second.sources[:, 0], return_indices=True
+    )
+    return np.column_stack([first.sources[rows, 0], second.targets[next_rows, 0]])
+
+
+def add_starts(algorithm: str | Algorithm) -> Algorithm:
+    """Return the algorithm; the default one with several starts of CCCP.
+
+    With few annotations, whether unannotated cells divide, or move and appear, depends
+    on the start of CCCP; the lowest objective is the better explanation.
     """
     chosen = get_algorithm(algorithm)
-    return replace(chosen, starts=STARTS) if algorithm == DEFAULT else chosen
+    if algorithm != DEFAULT_ALGORITHM:
+        return chosen
+    return replace(chosen, starts=N_STARTS)
 
 
-def lambdas(lam: Any, n_pairs: int, prior: Array | None) -> Any:
-    """The λ to choose from: what was asked for; by default, with a prior, those of `STIFFNESS`.
+def choose_lambdas(lam: Any, n_examples: int, prior: Array | None) -> Any:
+    """Return the λ to choose from: the requested ones, or those of `LAMBDA_GRID`.
 
-    Without a prior the learner takes them from its data (`learning.path.lambda_grid`), which a prior's column would
-    mislead, being ten times as large as the others.
+    Without a prior the learner takes them from its data. The prior's feature, ten times
+    as large as the others, would mislead it.
     """
     if prior is None or not isinstance(lam, str) or lam != "auto":
         return lam
-    return [stiffness / n_pairs for stiffness in STIFFNESS]
+    return [value / n_examples for value in LAMBDA_GRID]
 
 
-def improves(
+def beats_prior(
     learner: StructuredSVM, examples: Sequence[TrainingExample], prior: Array
 ) -> bool:
-    """Whether a learner that starts from a prior makes no more mistakes on held-out annotations than the prior does.
+    """Whether learned weights make no more mistakes on held-out annotations.
 
-    Few annotations can lead away from weights that were learned from many. Every annotation is held out once by the
-    folds that choose λ, so that both are judged by the same events, and neither has seen them. The prior makes no
-    mistake about what the frames around explain, which nothing was learned from. With a λ that was given nothing was
-    held out, and the answer is yes.
+    Few annotations can lead away from weights that were learned from many. The folds
+    that choose λ hold out every annotation once, so that both are judged by the same
+    events. With a given λ nothing was held out, and the answer is yes.
     """
-    held_out = held_out_mistakes(learner)
+    held_out = count_held_out_mistakes(learner)
     if held_out is None:
         return True
-    others = [one.explained for one in examples if one.explained is not None]
-    lost = sum(one.lost(joined(learner.coef_, prior)) for one in others)
-    return held_out + lost <= sum(one.mistakes(prior) for one in examples)
-
-
-def held_out_mistakes(learner: StructuredSVM) -> float | None:
-    """Annotations that weights learned from the others got wrong, at the λ that was chosen; None with a given λ."""
-    return next(
-        (
-            float(point.losses.sum())
-            for point in learner.path_
-            if point.lam == learner.lam_
-        ),
-        None,
+    lost = sum(
+        example.explained.count_mistakes(combine_with_prior(learner.coef_, prior))
+        for example in examples
+        if example.explained is not None
     )
+    of_prior = sum(example.count_mistakes(prior) for example in examples)
+    return held_out + lost <= of_prior
+
+
+def count_held_out_mistakes(learner: StructuredSVM) -> float | None:
+    """Return the held-out mistakes at the chosen λ; None with a given λ."""
+    for point in learner.path_:
+        if point.lam == learner.lam_:
+            return float(point.losses.sum())
+    return None
 
 
 def held_out_folds(
     learner: StructuredSVM, prior: Array | None
 ) -> list[tuple[Array, list[dict[int, int]]]]:
-    """Of each fold at the λ that was chosen, its weights, and what it held out of each example; none with a given λ."""
-    weights = next(
-        (point.weights for point in learner.path_ if point.lam == learner.lam_), ()
-    )
-    return [
-        (joined(w, prior), [{} if part is None else part for part in parts])
-        for w, parts in zip(weights, learner.held_out_, strict=True)
-    ]
+    """Return the weights of each fold at the chosen λ, and what it held out.
+
+    Empty with a given λ.
+    """
+    for point in learner.path_:
+        if point.lam == learner.lam_:
+            folds = zip(point.weights, learner.held_out_, strict=True)
+            return [
+                (combine_with_prior(w, prior), [part or {} for part in parts])
+                for w, parts in folds
+            ]
+    return []

@@ -1,10 +1,10 @@
-"""Pseudo-labels: what the weights that learning begins with are almost certainly right about counts as annotated.
+"""Pseudo-labels: almost certain predictions of the prior count as annotated.
 
-Pseudo-labels (Lee 2013, "Pseudo-label: the simple and efficient semi-supervised learning method") say what annotations
-of a few events leave open. Odd events are annotated as often as others or oftener, and weights that explain a few of
-those alone explain little else: one cell that vanishes in the middle of HeLa led to weights by which fifty others do.
-So predictions that are almost certainly right, by their calibrated probabilities, are learned from too, unless an
-annotation says otherwise. They are no evidence: what is held out to judge weights by is annotated.
+Pseudo-labels (Lee 2013) fill in what a few annotations leave open. Odd events are
+annotated as often as others, and weights that explain a few of those explain little
+else: one cell that vanishes in the middle of HeLa led to weights by which fifty others
+do. Predictions that are almost certainly right are learned from too, unless an
+annotation contradicts them. They are no evidence: weights are judged by annotations.
 """
 
 from __future__ import annotations
@@ -19,135 +19,130 @@ import numpy as np
 from clew.learning.task import Array, Indices
 from clew.models.binary_program import Program
 from clew.models.examples import Annotation, Examples
-from clew.tracking.candidates.frame_pairs import FramePair, Pairs
-from clew.tracking.profiling.domain import some_pairs
-from clew.tracking.profiling.scales import Over
-from clew.tracking.solve import SolvedPair, solve, solve_pair
+from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
+from clew.tracking.profile import sample_pairs
+from clew.tracking.scales import MapFunction
+from clew.tracking.solve import PairSolution, solve_frame_pair, solve_pairs
 from clew.tracking.training.calibration import Calibration, MovieMargins
 
 PROBABILITY = 0.99
-"""Predictions that are right with this probability, or a higher one, are pseudo-labels."""
-SHARE, LEAST = 0.9, 0.9
-"""Where they are fewer than this share of a movie's predictions, as among fast cells, and fewer events are annotated
-than there are weights, little keeps these from leaving what they knew: then the likeliest predictions are
-pseudo-labels, up to this share, down to this probability. Not on the page, where people answer what is doubtful, nor
-with more annotations: there they would keep weights from learning what they are told."""
+"""Predictions that are right with at least this probability are pseudo-labels."""
 
 
 @dataclass(frozen=True)
-class PseudoLabelled(Program):
-    """A programme of events, and which of them are almost certain."""
+class PseudoLabeledProgram(Program):
+    """A program of events, and which of them are almost certain."""
 
-    sure: Indices
-    """(m,) variables that are 1 unless an annotation says otherwise, no two of them about the same cell."""
+    certain: Indices
+    """(m,) variables that are 1 unless annotated otherwise; no two share a cell."""
 
 
-def with_all(X: Sequence[Program], Y: Examples) -> list[Annotation]:
-    """What is told of some programmes, with their pseudo-labels."""
+def add_pseudo_labels(X: Sequence[Program], Y: Examples) -> list[Annotation]:
+    """Add the pseudo-labels of programs to their annotations."""
     return [
-        with_pseudo_labels(x, x.sure, y) if isinstance(x, PseudoLabelled) else y
+        fill_pseudo_labels(x, x.certain, y)
+        if isinstance(x, PseudoLabeledProgram)
+        else y
         for x, y in zip(X, Y, strict=True)
     ]
 
 
-def with_pseudo_labels(
-    x: Program, sure: Indices, told: Mapping[int, int]
+def fill_pseudo_labels(
+    x: Program, certain: Indices, annotated: Mapping[int, int]
 ) -> dict[int, int]:
-    """What is told of a programme of events, and pseudo-labels for the cells that it says nothing about.
+    """Add pseudo-labels for cells that annotations leave open.
 
-    Of an event that is told to have happened, that is its cells. If one did not happen that was almost certain, all
-    cells that might have taken its cells' place are open again; so are all that a cell might go to or come from which
-    is open, and is told not to end. Any other open cell can end, so that some output agrees with all of this.
+    An annotated event fixes its cells. If an almost certain event did not happen, all
+    cells that might take the place of its cells are open again. So are all that an open
+    cell might go to or come from if it is annotated not to end. Any other open cell can
+    end, so that some output agrees with all labels.
+
+    Parameters
+    ----------
+    x : Program
+    certain : ndarray of shape (m,)
+        Variables that are almost certain.
+    annotated : mapping of int to int
+        {variable: 1 if it happened, 0 if not}.
+
+    Returns
+    -------
+    dict of int to int
+        The annotations with pseudo-labels.
     """
-    happened = _cells(x, [variable for variable, value in told.items() if value])
+    happened = _count_cells(x, [row for row, value in annotated.items() if value])
     denied = np.array(
-        [variable for variable, value in told.items() if not value], dtype=np.intp
+        [row for row, value in annotated.items() if not value], dtype=np.intp
     )
-    surprises = _cells(x, denied[np.isin(denied, sure)].tolist())
-    cannot_end = _cells(x, denied[np.diff(x.A.tocsc().indptr)[denied] == 1].tolist())
-    open_again = happened + _reached(x, surprises)
+    surprising = _count_cells(x, denied[np.isin(denied, certain)].tolist())
+    n_cells = np.diff(x.A.tocsc().indptr)
+    cannot_end = _count_cells(x, denied[n_cells[denied] == 1].tolist())
+    is_open = happened + _reachable_cells(x, surprising)
     while True:
-        free = sure[x.A[:, sure].T @ open_again == 0]
-        stuck = (cannot_end > 0) & (happened == 0) & (_cells(x, free.tolist()) == 0)
-        reached = open_again + _reached(x, stuck.astype(float))
-        if not ((reached > 0) & (open_again == 0)).any():
-            return {int(variable): 1 for variable in free} | dict(told)
-        open_again = reached
+        free = certain[x.A[:, certain].T @ is_open == 0]
+        is_stuck = (cannot_end > 0) & (happened == 0)
+        is_stuck &= _count_cells(x, free.tolist()) == 0
+        reached = is_open + _reachable_cells(x, is_stuck.astype(float))
+        if not ((reached > 0) & (is_open == 0)).any():
+            return {int(variable): 1 for variable in free} | dict(annotated)
+        is_open = reached
 
 
-def _reached(x: Program, cells: Array) -> Array:
-    """(n_cells,) how many of the events that these cells might take part in each cell might take part in."""
+def _reachable_cells(x: Program, cells: Array) -> Array:
+    """How many events of some cells each cell might take part in, (n_cells,)."""
     return np.asarray(x.A @ (x.A.T @ cells > 0).astype(float))
 
 
-def _cells(x: Program, variables: list[int]) -> Array:
-    """(n_cells,) how many of some events each cell takes part in."""
+def _count_cells(x: Program, variables: list[int]) -> Array:
+    """How many of some events each cell takes part in, (n_cells,)."""
     return np.asarray(x.A[:, variables].sum(axis=1), dtype=float)
 
 
-def almost_certain(
+def select_certain(
     chosen: Indices, probability: Array, least: float = PROBABILITY
 ) -> Indices:
-    """(m,) of some chosen variables those that are almost certainly right."""
+    """Return the chosen variables with at least this probability, (m,)."""
     return chosen[probability >= least]
-
-
-def least_probability(probability: Array) -> float:
-    """The probability from which on predictions are pseudo-labels, by those (n,) of some frame pairs of a movie."""
-    likely = (
-        float(np.quantile(probability, 1 - SHARE)) if len(probability) else PROBABILITY
-    )
-    return min(max(likely, LEAST), PROBABILITY)
 
 
 @dataclass(frozen=True, eq=False)
 class PseudoLabels:
-    """What weights are almost certain about in the frame pairs of a movie."""
+    """Almost certain predictions of weights in one movie."""
 
     w: Array
     calibration: Calibration
-    """For this movie."""
-    least: float = PROBABILITY
-    """What is right with this probability, or a higher one, is a pseudo-label."""
+    """Of this movie."""
 
     @classmethod
     def of(
         cls,
-        pairs: Pairs,
+        builder: FramePairBuilder,
         w: Array,
         calibration: Calibration,
-        n_annotated: int,
-        over: Over = map,
+        map_function: MapFunction = map,
     ) -> Self:
-        """By weights `w` and their `calibration`; `over` maps over the frame pairs that tell how sure they are here.
+        """Calibrate the predictions of weights on a movie.
 
-        Those are evenly spread, not the annotated ones, so that they tell the same whatever is annotated.
+        Evenly spread frame pairs are solved for it, not the annotated ones, so that the
+        result does not depend on the annotations.
         """
-        solved = list(over(partial(_solved, w), some_pairs(pairs)))
-        of_movie = calibration.of_movie(
-            MovieMargins.sum(one.margins() for one in solved)
-        )
-        known = np.concatenate(
-            [np.zeros(0), *(one.probability(of_movie) for one in solved)]
-        )
-        return cls(
-            w,
-            of_movie,
-            least_probability(known) if n_annotated < len(w) else PROBABILITY,
-        )
+        solve = partial(_solve_sampled_pair, w)
+        solutions = map_function(solve, sample_pairs(builder))
+        margins = MovieMargins.sum(pair.margins() for pair in solutions)
+        return cls(w, calibration.of_movie(margins))
 
-    def added(self, program: Program, pair: FramePair) -> Program:
-        """The programme of a frame pair, with its pseudo-labels."""
-        solved = solve(pair, self.w)
-        assert solved.assignment is not None
-        sure = almost_certain(
-            solved.assignment.chosen, solved.probability(self.calibration), self.least
-        )
-        return PseudoLabelled(
-            program.features, program.A, program.lower, program.upper, sure
+    def add_to(self, program: Program, pair: FramePair) -> Program:
+        """Return the program of a frame pair with its pseudo-labels."""
+        solution = solve_frame_pair(pair, self.w)
+        assert solution.assignment is not None
+        probability = solution.probability(self.calibration)
+        certain = select_certain(solution.assignment.chosen, probability)
+        return PseudoLabeledProgram(
+            program.features, program.A, program.lower, program.upper, certain
         )
 
 
-def _solved(w: Array, item: tuple[Pairs, int]) -> SolvedPair:
-    pairs, frame = item
-    return solve_pair(pairs, w, frame)
+def _solve_sampled_pair(w: Array, item: tuple[FramePairBuilder, int]) -> PairSolution:
+    """Solve a frame pair."""
+    builder, frame = item
+    return solve_pairs(builder, w, [frame])[0]

@@ -1,14 +1,14 @@
-"""Probabilities of learned weights, from annotations that were held out.
+"""Calibrate learned weights on held-out annotations.
 
-The calibration that comes with clew turns margins into probabilities (`probability.py`). Learned weights are surer of
-what is right: at the same margin fewer of their events are wrong, the fewer the larger it is. So the log-odds of being
-right are those by the generic coefficients + level + gain · margin, as in Cox's (1958) recalibration. Before anything
-is held out, both are normal with what was seen on simulated movies of other kinds (benchmarks/wrong_events.py
---learned); held-out annotations move them as far as they can tell, by the posterior mode.
+Learned weights are more certain of what is right than generic ones: at the same margin
+fewer of their events are wrong. The log-odds are those of the generic calibration +
+level + gain · margin, as in Cox's (1958) recalibration. Both coefficients have a normal
+prior from simulated movies of other kinds (benchmarks/wrong_events.py --learned), and
+the posterior mode given the held-out annotations is taken.
 
-What an annotation tells of predictions is told by each of its cells: which event is predicted there, and whether that
-is the annotated one. A wrong event of n cells is found n times as often as it is annotated, so that each time counts
-1 / n (Horvitz and Thompson 1952); then as many are found among annotations as in the same share of the movie.
+An annotation is compared with the predicted event of each of its cells. A wrong event
+of n cells is found n times as often as it is annotated, so that each time counts 1 / n
+(Horvitz and Thompson 1952).
 """
 
 from __future__ import annotations
@@ -22,81 +22,98 @@ from scipy.special import expit, logit
 
 from clew.learning.task import Array, Mask
 from clew.tracking.candidates.frame_pairs import FramePair
-from clew.tracking.profiling.domain import some
-from clew.tracking.solve import SolvedPair, solve
-from clew.tracking.training.calibration import LARGEST, Calibration, MovieMargins
+from clew.tracking.profile import sample_evenly
+from clew.tracking.solve import PairSolution, solve_frame_pair
+from clew.tracking.training.calibration import MAX_MARGIN, Calibration, MovieMargins
 
-Gain = tuple[float, float]
+GainPrior = tuple[float, float]
 """Mean and standard deviation of the gain over movies."""
-LEARNED: Gain = (0.5, 2.0)
-"""By which the number of wrong events of a kind left out is nearest to the truth. Log loss is least at a mean of 2
-with many annotations, and at 0 with 25."""
-GENERIC: Gain = (0.0, 2.0)
+LEARNED: GainPrior = (0.5, 2.0)
+"""Brings the number of wrong events of a kind left out nearest to the truth. The log
+loss is least at a mean of 2 with many annotations, and at 0 with 25."""
+GENERIC: GainPrior = (0.0, 2.0)
 """Of weights that the calibration was fitted to."""
-GROUP = 2.0
-"""Wrong events come in twos (two cells that are swapped), so that each tells half as much."""
-TOLERANCE, HALVINGS = 1e-9, 60
-"""Of Newton's method: where it ends, and how often a step is halved until it leads down."""
-CERTAIN = 1e-12
-"""Probabilities are at least this far from 0 and 1."""
+EVENTS_PER_MISTAKE = 2.0
+"""Wrong events come in twos, as when two cells are swapped; each counts half."""
+TOLERANCE = 1e-9
+"""Decrease of the loss at which Newton's method stops."""
+MAX_HALVINGS = 60
+"""Of a Newton step until it decreases the loss."""
+SMALLEST_PROBABILITY = 1e-12
 
 
-class Found(NamedTuple):
-    """Predicted events of which held-out annotations tell whether they are right, (n,) each."""
+class HeldOutEvents(NamedTuple):
+    """Predicted events that held-out annotations confirm or contradict, (n,) each."""
 
     log_odds: Array
     """Of being right, by the calibration before."""
     margin: Array
-    right: Mask
+    is_right: Mask
     weight: Array
 
     @classmethod
-    def join(cls, parts: Iterable[Found]) -> Found:
-        """All of some."""
-        nothing = cls(np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
-        return cls(
-            *(np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
-        )
+    def join(cls, parts: Iterable[HeldOutEvents]) -> HeldOutEvents:
+        """Concatenate parts."""
+        none = np.zeros(0)
+        empty = cls(none, none, np.zeros(0, dtype=bool), none)
+        columns = zip(empty, *parts, strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
 
 
-def look_up(
+def compare_with_annotations(
     pair: FramePair, annotated: Mapping[int, int], w: Array, calibration: Calibration
-) -> Found:
-    """What weights `w` predict for the cells of annotated events of a frame pair; `calibration` is of its movie.
+) -> HeldOutEvents:
+    """Compare predictions with the annotated events of a frame pair.
 
-    What is annotated as not happened tells nothing: it was chosen because it is wrong. A split and a division of the
-    same cells are told apart by other frame pairs (`linking/counts.py`), so that either is right here.
+    Events annotated as not happened are left out: they were chosen because they are
+    wrong. A split and a division of the same cells are told apart by other frame pairs,
+    so that either is right here.
+
+    Parameters
+    ----------
+    pair : FramePair
+    annotated : mapping of int to int
+        {candidate: 1 if it happened, 0 if not}.
+    w : ndarray of shape (d,)
+    calibration : Calibration
+        Of the pair's movie.
+
+    Returns
+    -------
+    HeldOutEvents
     """
     happened = [row for row, value in annotated.items() if value]
     if not happened:
-        return Found.join([])
-    solved = solve(pair, w)
-    assert solved.assignment is not None
-    true, chosen = (
-        pair.candidates.detections_of(happened),
-        pair.candidates.detections_of(solved.assignment.chosen),
-    )
-    predicted = np.full(pair.candidates.n_detections, -1)
-    event, side = np.nonzero(chosen >= 0)
-    predicted[chosen[event, side]] = event  # every detection takes part in one event
-    annotation, side = np.nonzero(true >= 0)
-    found = predicted[true[annotation, side]]
-    found, annotation = (
-        each[np.isfinite(solved.confidence[found])] for each in (found, annotation)
-    )
-    log_odds, margin = _of_events(solved, calibration)
-    right = (chosen[found] == true[annotation]).all(axis=1)
-    return Found(
-        log_odds[found], margin[found], right, 1 / (chosen[found] >= 0).sum(axis=1)
+        return HeldOutEvents.join([])
+    solution = solve_frame_pair(pair, w)
+    assert solution.assignment is not None
+    true_cells = pair.candidates.detections_of(happened)
+    cells = pair.candidates.detections_of(solution.assignment.chosen)
+    event_of_cell = np.full(pair.candidates.n_detections, -1)
+    event, side = np.nonzero(cells >= 0)
+    event_of_cell[cells[event, side]] = event
+    annotation, side = np.nonzero(true_cells >= 0)
+    predicted = event_of_cell[true_cells[annotation, side]]
+    is_finite = np.isfinite(solution.confidence[predicted])
+    predicted = predicted[is_finite]
+    annotation = annotation[is_finite]
+    log_odds, margin = _log_odds_and_margins(solution, calibration)
+    return HeldOutEvents(
+        log_odds[predicted],
+        margin[predicted],
+        (cells[predicted] == true_cells[annotation]).all(axis=1),
+        1 / (cells[predicted] >= 0).sum(axis=1),
     )
 
 
-def _of_events(solved: SolvedPair, calibration: Calibration) -> tuple[Array, Array]:
-    """(n,) the log-odds of predicted events, and their margins in norms of the weights."""
-    probability = np.clip(solved.probability(calibration), CERTAIN, 1 - CERTAIN)
-    return logit(probability), np.minimum(
-        solved.confidence / (solved.unit or 1.0), LARGEST
-    )
+def _log_odds_and_margins(
+    solution: PairSolution, calibration: Calibration
+) -> tuple[Array, Array]:
+    """Log-odds of predicted events, and margins in norms of the weights, (n,) each."""
+    probability = solution.probability(calibration)
+    probability = np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+    margin = solution.confidence / (solution.weight_norm or 1.0)
+    return logit(probability), np.minimum(margin, MAX_MARGIN)
 
 
 def recalibrate(
@@ -104,60 +121,82 @@ def recalibrate(
     w: Array,
     held_out: Iterable[tuple[Array, Sequence[Mapping[int, int]]]],
     before: Calibration,
-    gain: Gain = LEARNED,
+    gain: GainPrior = LEARNED,
 ) -> Calibration:
-    """The calibration of weights `w`; `before` is what is known of any weights.
+    """Return the calibration of learned weights.
 
-    `held_out` has, for each fold, weights that were learned without it and what it holds out of each of the `pairs`.
+    Parameters
+    ----------
+    pairs : sequence of FramePair
+    w : ndarray of shape (d,)
+        The learned weights.
+    held_out : iterable of (ndarray, sequence of mapping)
+        For each fold, the weights that were learned without it, and the annotations
+        that it holds out of each pair.
+    before : Calibration
+        Of weights in general.
+    gain : tuple of float
+        Prior of the gain.
+
+    Returns
+    -------
+    Calibration
     """
-    usual = [solve(pair, w) for pair in some(pairs)]
-    of_movie = before.of_movie(MovieMargins.sum(one.margins() for one in usual))
-    found = Found.join(
-        look_up(pair, annotated, fold, of_movie)
-        for fold, parts in held_out
+    solutions = [solve_frame_pair(pair, w) for pair in sample_evenly(pairs)]
+    margins = MovieMargins.sum(solution.margins() for solution in solutions)
+    of_movie = before.of_movie(margins)
+    events = HeldOutEvents.join(
+        compare_with_annotations(pair, annotated, fold_w, of_movie)
+        for fold_w, parts in held_out
         for pair, annotated in zip(pairs, parts, strict=True)
     )
-    (level, slope), covariance = posterior(found, before.spread, gain)
-    log_odds, margin = (
-        np.concatenate(each)
-        for each in zip(*(_of_events(one, of_movie) for one in usual), strict=True)
-    )
+    (level, slope), covariance = posterior_mode(events, before.spread, gain)
+
+    # Propagate the covariance to the logarithm of the number of wrong events.
+    predicted = [_log_odds_and_margins(solution, of_movie) for solution in solutions]
+    log_odds = np.concatenate([part[0] for part in predicted])
+    margin = np.concatenate([part[1] for part in predicted])
     wrong = expit(-(log_odds + level + slope * margin))
-    # by how much the logarithm of the number of wrong events changes with level and gain
-    change = (
-        (wrong * (1 - wrong))
-        @ np.column_stack([np.ones_like(margin), margin])
-        / wrong.sum()
-    )
-    spread = float(np.sqrt(change @ covariance @ change))
+    design = np.column_stack([np.ones_like(margin), margin])
+    gradient = (wrong * (1 - wrong)) @ design / wrong.sum()
     return replace(
         before,
         slope=before.slope + slope,
         intercept=before.intercept + level,
-        spread=spread,
+        spread=float(np.sqrt(gradient @ covariance @ gradient)),
     )
 
 
-def posterior(
-    found: Found, spread: float, gain: Gain = LEARNED
+def posterior_mode(
+    events: HeldOutEvents, spread: float, gain: GainPrior = LEARNED
 ) -> tuple[tuple[float, float], Array]:
-    """The mode of level and gain, by Newton's method, and their covariance there; the level has this `spread`."""
-    X = np.column_stack([np.ones_like(found.margin), found.margin])
-    mean, precision = np.array([0.0, gain[0]]), np.diag([spread**-2, gain[1] ** -2])
-    weight, sign = found.weight / GROUP, np.where(found.right, -1.0, 1.0)
+    """Return the mode of level and gain by Newton's method, and the covariance there.
+
+    The prior of the level is normal with mean 0 and standard deviation `spread`.
+    """
+    design = np.column_stack([np.ones_like(events.margin), events.margin])
+    mean = np.array([0.0, gain[0]])
+    precision = np.diag([spread**-2, gain[1] ** -2])
+    weight = events.weight / EVENTS_PER_MISTAKE
+    sign = np.where(events.is_right, -1.0, 1.0)
 
     def loss(b: Array) -> float:
-        fit = weight @ np.logaddexp(0, sign * (found.log_odds + X @ b))
+        fit = weight @ np.logaddexp(0, sign * (events.log_odds + design @ b))
         return float(fit + (b - mean) @ precision @ (b - mean) / 2)
 
-    b, last = mean, np.inf
-    while last - loss(b) > TOLERANCE:
-        last, right = loss(b), expit(found.log_odds + X @ b)
-        curvature = (X * (weight * right * (1 - right))[:, None]).T @ X + precision
-        step = np.linalg.solve(
-            curvature, X.T @ (weight * (right - found.right)) + precision @ (b - mean)
-        )
-        b = next(
-            (new for k in range(HALVINGS) if loss(new := b - step / 2**k) <= last), b
-        )
-    return (float(b[0]), float(b[1])), np.linalg.inv(curvature)
+    b = mean
+    before = np.inf
+    while before - loss(b) > TOLERANCE:
+        before = loss(b)
+        probability = expit(events.log_odds + design @ b)
+        variance = weight * probability * (1 - probability)
+        hessian = (design * variance[:, None]).T @ design + precision
+        gradient = design.T @ (weight * (probability - events.is_right))
+        gradient = gradient + precision @ (b - mean)
+        step = np.linalg.solve(hessian, gradient)
+        for k in range(MAX_HALVINGS):
+            shorter = b - step / 2**k
+            if loss(shorter) <= before:
+                b = shorter
+                break
+    return (float(b[0]), float(b[1])), np.linalg.inv(hessian)

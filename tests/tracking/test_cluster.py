@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clew.parallel import DaskExecutor, ThreadExecutor
-from clew.tracking.blocks.track import Problems, TrackedBlocks
+from clew.tracking.blocks import MovieProblem, StoredLineage
 from clew.tracking.io import names
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.io.results import write_results
@@ -112,8 +112,8 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     source = tracker.measure(simulated.movie)
     groups = tracker.groups_for(source)
     pairs = tracker.pairs(source, groups)
-    work = Problems(pairs, tracker.coef_, None, 1)
-    expected = TrackedBlocks.of(
+    work = MovieProblem(pairs, tracker.coef_, None, 1)
+    expected = StoredLineage.of(
         work, ThreadExecutor(1), Checkpoints.for_output(tmp_path / "here")
     )
     kept = Checkpoints.for_output(tmp_path / "there")
@@ -125,7 +125,7 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     ):
         killer = Killer(cluster, kept.folder, at=at)
         killer.start()
-        found = TrackedBlocks.of(work, DaskExecutor(client), kept)
+        found = StoredLineage.of(work, DaskExecutor(client), kept)
         killer.over = True
         killer.join()
     assert len(killer.killed) == len(at)

@@ -1,6 +1,4 @@
-"""Gaps: found where a cell is missing for a frame, the best there are on small instances, and as annotated."""
-
-from dataclasses import replace
+"""Gaps: closed where a cell is missing for a frame, and as annotated."""
 
 import numpy as np
 import pytest
@@ -9,21 +7,18 @@ from hypothesis import strategies as st
 
 from clew.models.binary_program import BinaryProgram
 from clew.tracking.assignment.assignment import make_program
-from clew.tracking.assignment.gaps import GapFrame, find_gaps
-from clew.tracking.assignment.loose_ends import Ends, carried
-from clew.tracking.blocks.track import track_pairs
-from clew.tracking.candidates.features import feature_names, features_of
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
-from clew.tracking.events import PAIRWISE, Annotations, Event, EventIndex, EventTable
-from clew.tracking.lineage.gaps import with_gaps
-from clew.tracking.profiling.event_kinds import decide_events
-from clew.tracking.solve import joined_pairs, solve
+from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
+from clew.tracking.lineage.gaps import GapEnds, GapProblem
+from clew.tracking.profile import estimate_profile, profile_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.prior import generic_weights
 
 from ...helpers.effort import examples
+from ...helpers.tracking import track
 
 #  a grid of cells that hardly move, of which some are missing for one frame
 MISSING = {(2, 7), (4, 13), (4, 19), (6, 8)}
@@ -52,12 +47,18 @@ def gaps_of(events):
 
 
 def all_kinds(source):
-    return Pairs.of(source, source.has), generic_weights(feature_names(source.has))
+    builder = FramePairBuilder(source, estimate_profile(source, source.has))
+    return builder, generic_weights(feature_names(source.has))
+
+
+def kinds_of(source, known=frozenset()):
+    w = generic_weights(feature_names(source.has))
+    return profile_movie(source, w, source.has, known_events=known).event_kinds
 
 
 @pytest.fixture(scope="module")
 def tracked():
-    return track_pairs(*all_kinds(grid()), n_jobs=1)
+    return track(*all_kinds(grid()), n_jobs=1)
 
 
 def test_cells_that_are_missing_for_a_frame_are_found_again(tracked):
@@ -73,17 +74,17 @@ def test_cells_that_are_missing_for_a_frame_are_found_again(tracked):
 
 def test_what_is_gone_for_longer_or_for_good_stays_gone():
     missing = {(t, 7) for t in (3, 4)} | {(t, 13) for t in range(7, 9)}
-    lineage = track_pairs(*all_kinds(grid(missing)), n_jobs=1)
+    lineage = track(*all_kinds(grid(missing)), n_jobs=1)
     assert not gaps_of(lineage.events)
     assert (lineage.events.event == Event.DISAPPEAR).sum() == 2
 
 
 def test_gaps_are_on_where_there_is_evidence_and_off_where_there_is_none():
-    assert Event.GAP in decide_events(*all_kinds(grid())).events
-    without = decide_events(*all_kinds(grid(set())))
+    assert Event.GAP in kinds_of(grid()).events
+    without = kinds_of(grid(set()))
     assert Event.GAP not in without.events
     assert "0 like gaps" in str(without)
-    assert Event.GAP in decide_events(*all_kinds(grid(set())), {Event.GAP}).events
+    assert Event.GAP in kinds_of(grid(set()), frozenset({Event.GAP})).events
     tracker = Tracker.generic(n_jobs=1)
     assert gaps_of(tracker.track(grid()).events) == MISSING
     assert not gaps_of(
@@ -93,23 +94,23 @@ def test_gaps_are_on_where_there_is_evidence_and_off_where_there_is_none():
 
 @pytest.mark.parametrize("per_block", [1, 2, 3, 50])
 def test_blocks_of_frames_do_not_matter(tracked, per_block):
-    again = track_pairs(*all_kinds(grid()), n_jobs=1, per_block=per_block)
+    again = track(*all_kinds(grid()), n_jobs=1, pairs_per_block=per_block)
     assert set(again.events) == set(tracked.events)
 
 
 def test_annotated_gaps_are_as_annotated(tracked):
     pairs, w = all_kinds(grid())
     gap = EventTable.of([(1, Event.GAP, (7,), (7,))])
-    denied = track_pairs(pairs, w, Annotations.of(gap, False), n_jobs=1)
+    denied = track(pairs, w, Annotations.of(gap, False), n_jobs=1)
     assert gaps_of(denied.events) == MISSING - {(2, 7)}
     # ends that are annotated as such are no gap
     gone = EventTable.of([(1, Event.DISAPPEAR, (7,), ())])
     assert gaps_of(
-        track_pairs(pairs, w, Annotations.of(gone), n_jobs=1).events
+        track(pairs, w, Annotations.of(gone), n_jobs=1).events
     ) == MISSING - {(2, 7)}
     # cell 1 is there all the time, and a person says that it was not
     strange = Annotations.of(EventTable.of([(3, Event.GAP, (1,), (2,))]))
-    kept = track_pairs(pairs, w, strange, n_jobs=1)
+    kept = track(pairs, w, strange, n_jobs=1)
     assert np.isin(strange.events.row_keys(), kept.events.row_keys()).all()
 
 
@@ -159,115 +160,6 @@ def test_gaps_are_learned_from_annotated_ones():
     assert not pairwise.coef_[names].any()
 
 
-def three_frames(seed):
-    """Three frames of two or three cells each, and weights by which anything may happen."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 4, 3)
-    frame = np.repeat(np.arange(3), sizes)
-    label = np.concatenate([np.arange(1, n + 1) for n in sizes])
-    source = DetectionTable(frame, label, 3.0 * rng.random((len(frame), 2)), n_frames=3)
-    pairs = Pairs.of(source, source.has, neighbours=2, reach=5.0)
-    w = rng.normal(size=len(feature_names(source.has)))
-    # ends that are missed alike: then what an end may cost at most is exact
-    alone = {
-        f"{Event.GAP}: {feature.name}"
-        for feature in features_of(Event.APPEAR, source.has)
-    } - {"gap: bias"}
-    w[[name in alone for name in feature_names(source.has)]] = 0.0
-    return pairs, w
-
-
-def choices(pair, w):
-    """All consistent choices of a pair as (score, events)."""
-    program = make_program(pair.candidates, np.eye(len(pair.candidates)))
-    scores = pair.scores(w)
-    for y in BinaryProgram().outputs(program):
-        rows = np.flatnonzero(y)
-        yield float(scores[rows].sum()), pair.candidates.table(pair.a, pair.b, rows)
-
-
-@examples(30)
-@given(seed=st.integers(0, 10_000))
-def test_no_choice_with_one_gap_or_none_is_better(seed):
-    pairs, w = three_frames(seed)
-    first, second = pairs.pair(0), pairs.pair(1)
-    if max(len(first.candidates), len(second.candidates)) > 18:
-        return
-    solved = [solve(pair, w) for pair in (first, second)]
-    if any(one.ends is None for one in solved):
-        return
-    # what each gap scores, from ends that are all cells
-    ends = [all_ends(pair) for pair in (first, second)]
-    problem = GapFrame.of(ends[0], ends[1], first.around)
-    score = {
-        (int(first.a.label[s]), int(second.b.label[t])): float(
-            row @ solved[0].ends.weights
-        )
-        for row, (s, _), (t, _) in zip(
-            problem.features,
-            problem.candidates.sources,
-            problem.candidates.targets,
-            strict=False,
-        )
-    }
-    best = max(
-        one
-        + other
-        + max([0.0, *(score[gap] for gap in score if is_open(mine, theirs, gap))])
-        for one, mine in choices(first, w)
-        for other, theirs in choices(second, w)
-    )
-    links = find_gaps([(one.frame, one.ends) for one in solved])[0]
-    joined, gaps = joined_pairs(solved)
-    value = sum(score[source, target] for _, _, (source,), (target,) in gaps.events)
-    for pair in (first, second):
-        chosen = joined.events[joined.events.frame == pair.a.frame]
-        rows = pair.rows(chosen)
-        assert len(rows) == len(chosen)
-        value += float(pair.scores(w)[list(rows)].sum())
-    # gaps whose ends change the same events cannot all be closed: then some are better than none
-    without = sum(one.assignment.value for one in solved)
-    assert value >= (best if len(links) < 2 else without) - 1e-6
-    events, confidence, _ = with_gaps(
-        joined.events, joined.confidence, joined.border, gaps
-    )
-    assert len(events) == len(confidence)
-    consistent(events, pairs.source)
-
-
-def all_ends(pair):
-    """Every cell of the pair's outer frame as an end, at no cost."""
-    there, back = carried(pair.a, pair.b, pair.around.shift)
-    side, event = (
-        (there, Event.DISAPPEAR) if pair.a.frame == 0 else (back, Event.APPEAR)
-    )
-    return Ends.of(
-        side, event, pair.around.alone[event], pair.around.groups, np.arange(len(side))
-    )
-
-
-def is_open(mine, theirs, gap):
-    """Whether a choice lets the source disappear and the target appear."""
-    return (0, Event.DISAPPEAR, gap[:1], ()) in set(mine) and (
-        1,
-        Event.APPEAR,
-        (),
-        gap[1:],
-    ) in set(theirs)
-
-
-def consistent(events, source):
-    """Each cell has one fate and one history."""
-    index = EventIndex(events)
-    for t in range(source.n_frames):
-        labels = source.detections(t).label
-        for is_target, due in ((False, t < source.n_frames - 1), (True, t > 0)):
-            found = index.find_cell(
-                np.full(len(labels), t), np.full(len(labels), is_target), labels
-            )
-            assert ((found >= 0) == due).all()
-
-
 def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
     gap = EventTable.of([(0, Event.GAP, (1,), (2,)), (4, Event.MERGE, (1, 2), (3,))])
     ends = EventTable.of(
@@ -298,9 +190,34 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
 def test_weights_of_zero_close_no_gap():
     pairs, w = all_kinds(grid())
     w = np.where(
-        [name.startswith("gap: ") for name in feature_names(pairs.groups)], 0.0, w
+        [name.startswith("gap: ") for name in feature_names(pairs.profile.groups)],
+        0.0,
+        w,
     )
-    assert not gaps_of(track_pairs(pairs, w, n_jobs=1).events)
+    assert not gaps_of(track(pairs, w, n_jobs=1).events)
     assert not gaps_of(
-        track_pairs(replace(pairs, events=frozenset(PAIRWISE)), w, n_jobs=1).events
+        track(pairs.with_events(frozenset(PAIRWISE)), w, n_jobs=1).events
     )
+
+
+@examples(30)
+@given(seed=st.integers(0, 10_000))
+def test_gaps_over_a_frame_are_the_best_choice(seed):
+    """Against all choices between two to three vanished and emerged cells."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, 3)
+    frame = np.repeat(np.arange(3), sizes)
+    label = np.concatenate([np.arange(1, n + 1) for n in sizes])
+    source = DetectionTable(frame, label, 3.0 * rng.random((len(frame), 2)), n_frames=3)
+    profile = estimate_profile(source, source.has, reach=5.0)
+    builder = FramePairBuilder(source, profile)
+    problem = GapProblem.of(
+        GapEnds.vanishing(builder.build(0), np.arange(sizes[0])),
+        GapEnds.emerging(builder.build(1), np.arange(sizes[2])),
+        profile,
+    )
+    weights = rng.normal(size=problem.features.shape[1])
+    answer = problem.solve(weights, {})
+    program = make_program(problem.candidates, np.eye(len(problem.candidates)))
+    best = max(answer.scores @ y for y in BinaryProgram().outputs(program))
+    assert answer.scores[answer.chosen].sum() == pytest.approx(best)

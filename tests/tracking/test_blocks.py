@@ -1,5 +1,7 @@
 """Blocks of any length give what the whole movie gives: the same events, track ids and bytes."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,39 +9,55 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
 from clew.parallel import ThreadExecutor
-from clew.tracking.blocks.block import ROW, Block, BlockProblem
-from clew.tracking.blocks.join import Part, Summary, join_blocks
-from clew.tracking.blocks.parts import parts_of as parts_of_movie
-from clew.tracking.blocks.plan import BASE, block_length, cut, parse_memory
-from clew.tracking.blocks.skeleton import Skeleton
-from clew.tracking.blocks.track import Problems, TrackedBlocks, lineage_of, track_pairs
+from clew.tracking.blocks import (
+    BYTES_OF_PROCESS,
+    BlockProblem,
+    MovieProblem,
+    StoredLineage,
+    block_arrays,
+    block_length,
+    parse_memory,
+    read_block,
+    split_pairs,
+)
 from clew.tracking.candidates.candidates import ALL_EVENTS
-from clew.tracking.candidates.features import feature_names, features_of
-from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import DetectionTable
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import NONE, Event, EventTable
 from clew.tracking.io.checkpoints import Checkpoints
-from clew.tracking.lineage.gaps import Gaps, Joined
-from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage import build
+from clew.tracking.lineage.build import (
+    SolvedBlock,
+    finish_block,
+    join_movie,
+    lineage_of_blocks,
+)
+from clew.tracking.lineage.gaps import GapLinks
+from clew.tracking.lineage.parts import parts_of as parts_of_movie
 from clew.tracking.measurement.measure import measure_movie
-from clew.tracking.solve import Nodes, join_events
+from clew.tracking.profile import estimate_profile
+from clew.tracking.solve import Nodes
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
 from clew.tracking.training.prior import generic_weights
 
-from ...helpers.effort import examples
+from ..helpers.effort import examples
+from ..helpers.tracking import track
 
 
 @pytest.fixture(scope="module")
 def work(simulated):
     """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
     source = measure_movie(simulated.movie, cache=None)
-    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
-    return Problems(pairs, generic_weights(feature_names(source.has)))
+    pairs = FramePairBuilder(
+        source, estimate_profile(source, source.has, events=ALL_EVENTS)
+    )
+    return MovieProblem(pairs, generic_weights(feature_names(source.has)))
 
 
 @pytest.fixture(scope="module")
 def whole(work):
-    return track_pairs(work.pairs, work.w, per_block=1000)
+    return track(work.builder, work.w, pairs_per_block=1000)
 
 
 def assert_same(one, other):
@@ -53,18 +71,18 @@ def assert_same(one, other):
 def test_blocks_of_any_length_give_the_same_lineage(work, whole, per_block, jobs):
     assert set(np.unique(whole.events.event)) >= {Event.MERGE, Event.SPLIT}
     assert_same(
-        track_pairs(work.pairs, work.w, n_jobs=jobs, per_block=per_block), whole
+        track(work.builder, work.w, n_jobs=jobs, pairs_per_block=per_block), whole
     )
 
 
-def parts_of(blocks, executor):
-    tracks, ids, seen = join_blocks([Summary.of(block) for block in blocks], executor)
-    for_all = GENERIC_CALIBRATION.of_movie(seen)
+def parts_of(blocks):
+    movie = join_movie([block.links() for block in blocks])
+    calibration = GENERIC_CALIBRATION.of_movie(movie.margins)
     parts = [
-        Part.of(block, each, block is blocks[-1], for_all)
-        for block, each in zip(blocks, ids, strict=True)
+        finish_block(block, movie.changes(block.frames, calibration))
+        for block in blocks
     ]
-    return tracks, parts
+    return movie.tracks, parts
 
 
 def assert_parts_are(parts, tracks, whole):
@@ -91,10 +109,8 @@ def assert_parts_are(parts, tracks, whole):
 
 @pytest.mark.parametrize("per_block", [1, 3, 4, 13])
 def test_joined_at_the_borders_they_have_the_ids_of_the_whole(work, whole, per_block):
-    problems = Problems(work.pairs, work.w, None, per_block).blocks
-    tracks, parts = parts_of(
-        [problem.solve() for problem in problems], ThreadExecutor(1)
-    )
+    problems = MovieProblem(work.builder, work.w, None, per_block).blocks()
+    tracks, parts = parts_of([problem.solve() for problem in problems])
     assert_parts_are(parts, tracks, whole)
 
 
@@ -157,34 +173,44 @@ def near_border(sure):
 
 
 def cut_up(movie, per_block):
+    """A random movie as solved blocks."""
     n_frames, frame, label, position, columns, events, sure, lead = movie
+    begin = np.searchsorted(frame, np.arange(n_frames + 2))
+
+    def rows_in_frames(labels, frames):
+        rows = np.full(labels.shape, -1, dtype=np.int32)
+        for (i, j), wanted in np.ndenumerate(labels):
+            if wanted != NONE:
+                here = label[begin[frames[i]] : begin[frames[i] + 1]]
+                rows[i, j] = np.searchsorted(here, wanted)
+        return rows
+
+    ranges = split_pairs(n_frames, per_block)
     blocks = []
-    for pairs in cut(n_frames, per_block):
-        nodes = (frame >= pairs.start) & (frame <= pairs.stop)
+    for pairs in ranges:
+        frames = range(pairs.start, pairs.stop + (pairs is ranges[-1]))
+        nodes = (frame >= frames.start) & (frame < frames.stop)
         rows = (events.frame >= pairs.start) & (events.frame < pairs.stop)
         inside = events[rows]
-        lineage = Lineage(
-            len(pairs) + 1,
-            frame[nodes] - pairs.start,
-            label[nodes],
-            position[nodes],
-            EventTable(
-                inside.frame - pairs.start, inside.event, inside.sources, inside.targets
-            ),
-            sure[rows],
-            {name: column[nodes] for name, column in columns.items()},
-        )
-        gaps = gaps_of(events).within(pairs.start - 1, pairs.stop - 1)
-        border = near_border(sure)[rows]
         blocks.append(
-            Block(
-                pairs.start,
-                lineage,
+            SolvedBlock(
+                frames,
+                Nodes(
+                    frame[nodes],
+                    label[nodes],
+                    position[nodes],
+                    {name: column[nodes] for name, column in columns.items()},
+                ),
+                inside,
+                rows_in_frames(inside.sources, inside.frame),
+                rows_in_frames(inside.targets, inside.frame + 1),
+                sure[rows],
                 lead[rows],
-                border,
+                near_border(sure)[rows],
                 1.0,
-                gaps,
-                beyond(movie, gaps, pairs.stop),
+                1.5,
+                0,
+                {},
             )
         )
     return blocks
@@ -192,7 +218,7 @@ def cut_up(movie, per_block):
 
 def gaps_of(events):
     """Cells that disappear before a frame and appear after it, as many as there are of both, as gaps."""
-    found = []
+    gaps = []
     for t in np.unique(events.frame).tolist():
         gone = events.sources[
             (events.frame == t) & (events.event == Event.DISAPPEAR), 0
@@ -200,63 +226,28 @@ def gaps_of(events):
         back = events.targets[
             (events.frame == t + 1) & (events.event == Event.APPEAR), 0
         ].tolist()
-        found += [(t, Event.GAP, (a,), (b,)) for a, b in zip(gone, back, strict=False)]
-    return Gaps(EventTable.of(found), np.arange(len(found)) / 7)
-
-
-def beyond(movie, gaps, last):
-    """The targets of gaps over a block's last frame."""
-    _, frame, label, position, columns, *_ = movie
-    targets = np.sort(gaps.events.targets[gaps.events.frame == last - 1, 0])
-    begin = np.searchsorted(frame, last + 1)
-    row = np.searchsorted(label[begin : np.searchsorted(frame, last + 2)], targets)
-    kept = {name: column[begin + row] for name, column in columns.items()} | {
-        ROW: row.astype(float)
-    }
-    return Nodes(frame[begin + row], label[begin + row], position[begin + row], kept)
+        gaps += [(t, Event.GAP, (a,), (b,)) for a, b in zip(gone, back, strict=False)]
+    none = EventTable.empty()
+    return GapLinks(EventTable.of(gaps), np.arange(len(gaps)) / 7, none, np.zeros(0))
 
 
 @examples(150)
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
-    n_frames, frame, label, position, columns, events, sure, lead = movie
-    joined = Joined(events, sure, lead, near_border(sure))
-    expected = join_events(
-        n_frames, (frame, label, position, columns), joined, gaps_of(events), 1.0
-    )
-    blocks = cut_up(movie, per_block)
-    assert_same(lineage_of(blocks, n_frames), expected)
-    tracks, parts = parts_of(blocks, ThreadExecutor(1))
+    n_frames, *_, events, _, _ = movie
+    with patch.object(build, "find_gaps", lambda *_: gaps_of(events)):
+        expected = lineage_of_blocks(cut_up(movie, 1000), n_frames)
+        blocks = cut_up(movie, per_block)
+        assert_same(lineage_of_blocks(blocks, n_frames), expected)
+        tracks, parts = parts_of(blocks)
     assert_parts_are(parts, tracks, expected)
-
-
-@examples(50)
-@given(lineages(), st.integers(1, 3), st.integers(1, 6))
-def test_skeletons_join_in_any_order_of_brackets(movie, per_block, at):
-    parts = [Skeleton.of(block) for block in cut_up(movie, per_block)]
-    at = min(at, len(parts) - 1)
-    bracketed = (
-        Skeleton.join([Skeleton.join(parts[:at]), Skeleton.join(parts[at:])])
-        if at
-        else parts[0]
-    )
-    together = Skeleton.join(parts)
-    np.testing.assert_array_equal(bracketed.key, together.key)
-    ends = [
-        {
-            (int(kind), *s.key[a].tolist(), *s.key[b].tolist())
-            for kind, a, b in zip(s.event, s.sources, s.targets, strict=True)
-        }
-        for s in (bracketed, together)
-    ]
-    assert ends[0] == ends[1]
 
 
 # ---- checkpoints
 
 
 def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch):
-    problems = Problems(work.pairs, work.w, None, 4)
+    problems = MovieProblem(work.builder, work.w, None, 4)
     kept = Checkpoints.for_output(tmp_path / "out")
     assert len(kept) == 0
     fail_at, solved, solve = 2, [], BlockProblem.solve
@@ -264,18 +255,18 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
     def interrupted(self):
         if len(solved) == fail_at:
             raise KeyboardInterrupt
-        solved.append(self.which)
+        solved.append(self.pairs)
         return solve(self)
 
     monkeypatch.setattr(BlockProblem, "solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        TrackedBlocks.of(problems, ThreadExecutor(1), kept)
+        StoredLineage.of(problems, ThreadExecutor(1), kept)
     assert len(kept) == fail_at
     fail_at = 1000
-    tracked = TrackedBlocks.of(problems, ThreadExecutor(1), kept)
-    assert solved == [problem.which for problem in problems.blocks]  # each once
+    tracked = StoredLineage.of(problems, ThreadExecutor(1), kept)
+    assert solved == [problem.pairs for problem in problems.blocks()]  # each once
     assert (tracked.n_solved, len(tracked), tracked.n_cells) == (
-        len(problems.blocks) - 2,
+        len(problems.blocks()) - 2,
         4,
         len(whole.frame),
     )
@@ -283,19 +274,19 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
     assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
     kept.delete_all()
     assert not kept.folder.exists()
-    with pytest.raises(StoreError, match="gone or damaged"):
+    with pytest.raises(StoreError, match="missing or damaged"):
         tracked.readers()[0].read()
 
 
 def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
     kept = Checkpoints.for_output(tmp_path)
-    problems = Problems(work.pairs, work.w, None, 5)
-    TrackedBlocks.of(problems, ThreadExecutor(1), kept)
+    problems = MovieProblem(work.builder, work.w, None, 5)
+    StoredLineage.of(problems, ThreadExecutor(1), kept)
     file = sorted(kept.folder.iterdir())[0]
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(bytes(content))
-    again = TrackedBlocks.of(problems, ThreadExecutor(1), kept)
+    again = StoredLineage.of(problems, ThreadExecutor(1), kept)
     assert again.n_solved == 1
     assert_same(again.lineage(), whole)
 
@@ -303,10 +294,10 @@ def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
 def test_other_weights_settings_annotations_and_pixels_have_other_names(
     work, simulated
 ):
-    def names(pairs=work.pairs, w=work.w, annotations=None, per_block=4):
+    def names(pairs=work.builder, w=work.w, annotations=None, per_block=4):
         return [
             problem.key()
-            for problem in Problems(pairs, w, annotations, per_block).blocks
+            for problem in MovieProblem(pairs, w, annotations, per_block).blocks()
         ]
 
     plain = names()
@@ -314,42 +305,56 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(
     assert names() == plain
     source = measure_movie(simulated.movie, cache=None)
     assert (
-        names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain
+        names(
+            FramePairBuilder(
+                source, estimate_profile(source, source.has, events=ALL_EVENTS)
+            )
+        )
+        == plain
     )  # measured again
     for other in (
         names(w=work.w + 1e-9),
         names(per_block=5),
-        names(Pairs.of(source, source.has, reach=1.0)),
-        names(Pairs.of(source, source.has, events=ALL_EVENTS - {Event.SPLIT})),
+        names(
+            FramePairBuilder(source, estimate_profile(source, source.has, reach=1.0))
+        ),
+        names(
+            FramePairBuilder(
+                source,
+                estimate_profile(source, source.has, events=ALL_EVENTS - {Event.SPLIT}),
+            )
+        ),
     ):
         assert not set(other) & set(plain)
     annotated = names(annotations=simulated.some)
     assert all(a != b for a, b in zip(annotated, plain, strict=True))
 
 
-def test_a_block_is_the_same_after_it_was_kept(work):
-    block = Problems(work.pairs, work.w, None, 3).blocks[1].solve()
-    again = Block.from_arrays(block.arrays())
-    assert again.first == 3
-    assert again.unit == block.unit
-    for name, array in block.arrays().items():
-        np.testing.assert_array_equal(array, again.arrays()[name])
+def test_a_block_is_the_same_after_it_was_stored(work):
+    block = MovieProblem(work.builder, work.w, None, 3).blocks()[1].solve()
+    arrays = block_arrays(block)
+    again = read_block(arrays, work.builder.profile)
+    assert again.frames == range(3, 6)
+    assert again.weight_norm == block.weight_norm
+    for name, array in block_arrays(again).items():
+        np.testing.assert_array_equal(array, arrays[name])
+    assert set(block_arrays(again)) == set(arrays)
+    del arrays["event.border"]
     with pytest.raises(StoreError, match="block"):
-        Block.from_arrays(
-            {name: array for name, array in block.arrays().items() if name != "lead"}
-        )
+        read_block(arrays)
 
 
 def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
     w = work.w.copy()
-    w[-len(features_of(Event.GAP, work.pairs.groups))] += (
-        5.0  # the bias: many gaps, over borders too
-    )
-    whole = track_pairs(work.pairs, w, per_block=1000)
+    names = feature_names(work.builder.profile.groups)
+    # many cells are lost and found again, over borders too
+    for name, bias in (("gap", 5.0), ("appear", 0.25), ("disappear", 0.25)):
+        w[names.index(f"{name}: bias")] += bias
+    whole = track(work.builder, w, pairs_per_block=1000)
     assert (whole.events.event == Event.GAP).sum() > 3
     for per_block in (1, 3):
-        tracked = TrackedBlocks.of(
-            Problems(work.pairs, w, None, per_block),
+        tracked = StoredLineage.of(
+            MovieProblem(work.builder, w, None, per_block),
             ThreadExecutor(1),
             Checkpoints.for_output(tmp_path / f"{per_block}"),
         )
@@ -365,7 +370,7 @@ def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
 
 @given(st.integers(0, 60), st.integers(1, 20))
 def test_every_pair_is_in_one_block(n_frames, per_block):
-    blocks = cut(n_frames, per_block)
+    blocks = split_pairs(n_frames, per_block)
     assert [pair for block in blocks for pair in block] == list(
         range(max(n_frames - 1, 0))
     )
@@ -375,15 +380,16 @@ def test_every_pair_is_in_one_block(n_frames, per_block):
 
 def test_blocks_shrink_with_memory_and_too_little_is_told():
     lengths = [
-        block_length(BASE + extra * 10**6, 10_000) for extra in (389, 395, 405, 1000)
+        block_length(BYTES_OF_PROCESS + extra * 10**6, 10_000)
+        for extra in (389, 395, 405, 1000)
     ]
     assert lengths == sorted(lengths)
     assert lengths[0] >= 1
     assert lengths[0] < lengths[-1]
     with pytest.raises(InputError, match="MiB; expected at least"):
-        block_length(BASE, 10_000)
+        block_length(BYTES_OF_PROCESS, 10_000)
     with pytest.raises(InputError, match="expected at least 1"):
-        cut(5, 0)
+        split_pairs(5, 0)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +417,7 @@ def test_what_is_no_memory_is_refused(text):
 
 
 def test_a_window_has_its_frames_under_their_numbers_and_no_others(work):
-    source = work.pairs.source
+    source = work.builder.source
     for whole in (
         source,
         DetectionTable(

@@ -1,0 +1,570 @@
+"""Solve a movie in blocks of frame pairs, in threads or on a cluster.
+
+Each block is solved by itself from two frames at a time. Solved blocks may be kept in
+files, so that an interrupted run continues. `clew.tracking.lineage.build` joins them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError, StoreError
+from clew.learning.task import Array
+from clew.parallel import Executor, ThreadExecutor
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
+from clew.tracking.detections import Detections, Source, WindowedSource
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.flow.displacement_vote import VOTE_SETTINGS
+from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.lineage.build import (
+    BlockChanges,
+    BlockLinks,
+    JoinedMovie,
+    SolvedBlock,
+    finish_block,
+    join_movie,
+    lineage_of_blocks,
+)
+from clew.tracking.lineage.gaps import GapEnds, UnlinkedCells
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.parts import LineagePart, PartReader, join_parts
+from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.profile import MovieProfile
+from clew.tracking.scales import sample_frames
+from clew.tracking.solve import Nodes, solve_pairs
+from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
+from clew.utils.progress import ProgressBar
+
+FORMAT_VERSION = 6
+"""Of a block's file and of how it is solved; other versions are solved again."""
+PAIRS_PER_BLOCK = 16
+"""Enough that reading the shared frame twice costs little, and few enough that a movie
+of some hundred frames keeps a dozen workers busy."""
+
+# Memory in bytes, measured by benchmarks/large_frames.py and benchmarks/cluster.py.
+BYTES_PER_CELL = 200
+"""Of a detection in a solved block, twice while it is written."""
+BYTES_PER_CELL_OF_PAIR = 8_000
+"""Of a detection while its frame pair is solved."""
+BYTES_PER_VOTER = 38_000
+"""Of each cell that votes for the shift of its frame, in 3D."""
+BYTES_OF_PROCESS = 450 * 2**20
+"""Of a process that has imported everything."""
+IMAGE_COPIES = 6
+"""Copies of a frame's pixels while cells are measured."""
+
+_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_memory(text: str | float) -> int:
+    """Return bytes from a text such as 4GB, 512MiB or 2e9."""
+    pattern = r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?\s*"
+    match = re.fullmatch(pattern, str(text).lower())
+    try:
+        number = float(match[1]) if match else math.nan
+    except ValueError:
+        number = math.nan
+    if not match or not 0 < number < math.inf:
+        raise InputError(
+            f"memory per worker is {text!r}; expected bytes, as in 4GB or 512MiB"
+        )
+    return int(number * _UNITS[match[2] or ""])
+
+
+def split_pairs(n_frames: int, pairs_per_block: int = PAIRS_PER_BLOCK) -> list[range]:
+    """Return the frame pairs of each block; a movie of one frame has one empty block."""
+    if pairs_per_block < 1:
+        raise InputError(
+            f"a block has {pairs_per_block} frame pairs; expected at least 1"
+        )
+    n_pairs = max(n_frames - 1, 0)
+    return [
+        range(first, min(first + pairs_per_block, n_pairs))
+        for first in range(0, max(n_pairs, 1), pairs_per_block)
+    ]
+
+
+def frame_size(source: Source) -> tuple[int, int]:
+    """Return the cells of the fullest sampled frame, and the bytes of its pixels."""
+    samples = sample_frames(source)
+    n_cells = max((len(sample.read()[0]) for sample in samples), default=0)
+    movie = source.movie
+    if movie is None:
+        return n_cells, 0
+    bytes_per_pixel = movie.labels.dtype.itemsize
+    if movie.images is not None:
+        bytes_per_pixel += movie.images.dtype.itemsize
+    return n_cells, math.prod(movie.shape) * bytes_per_pixel
+
+
+def block_length(
+    memory: int,
+    n_cells: int,
+    frame_bytes: int = 0,
+    longest: int = PAIRS_PER_BLOCK,
+) -> int:
+    """Return the number of frame pairs of a block that fits into memory.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that a worker has.
+    n_cells : int
+        Of the fullest frame.
+    frame_bytes : int
+        Pixels of a frame, label image and raw image together.
+    longest : int
+        Most frame pairs of a block.
+
+    Returns
+    -------
+    int
+    """
+    needed = (
+        BYTES_OF_PROCESS
+        + IMAGE_COPIES * frame_bytes
+        + (BYTES_PER_CELL_OF_PAIR + 2 * BYTES_PER_CELL) * n_cells
+        + BYTES_PER_VOTER * min(n_cells, VOTE_SETTINGS.max_voters)
+    )
+    if needed > memory:
+        raise InputError(
+            f"a worker has {memory / 2**20:,.0f} MiB; expected at least "
+            f"{needed / 2**20:,.0f} MiB for a frame pair of {n_cells:,} cells in frames "
+            f"of {frame_bytes / 2**20:,.0f} MiB"
+        )
+    further = (memory - needed) // (BYTES_PER_CELL * max(n_cells, 1))
+    return max(1, min(longest, 1 + further))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockProblem:
+    """Frame pairs to solve, with all that their solution depends on."""
+
+    builder: FramePairBuilder
+    """Of the frames that these pairs need."""
+    w: Array
+    annotations: Annotations | None
+    """Of these pairs."""
+    pairs: range
+    """By their first frames."""
+    is_last: bool
+    """Whether the last frame of the last pair belongs to this block."""
+
+    @property
+    def frames(self) -> range:
+        """The frames whose cells the solved block has."""
+        return range(self.pairs.start, self.pairs.stop + self.is_last)
+
+    def solve(self) -> SolvedBlock:
+        """Solve one frame pair after the other."""
+        solutions = solve_pairs(self.builder, self.w, self.pairs, self.annotations)
+        return SolvedBlock.of(self.builder.source, self.frames, solutions)
+
+    def key(self) -> str:
+        """Return a digest of pixels, settings, weights and annotations."""
+        source = self.builder.source
+        profile = self.builder.profile
+        settings = (
+            FORMAT_VERSION,
+            self.pairs,
+            self.is_last,
+            sorted(profile.groups),
+            profile.motion,
+            profile.scales,
+            profile.reach,
+            profile.neighbours,
+            sorted(profile.events),
+            b"" if self.annotations is None else self.annotations.content_key(),
+        )
+        digest = hashlib.blake2b(repr(settings).encode(), digest_size=20)
+        digest.update(np.ascontiguousarray(self.w, dtype="<f8").tobytes())
+        first = self.builder.frames_of_pair(self.pairs.start).start
+        for frame in range(first, self.pairs.stop + 1):
+            # A source without a digest is never taken for another.
+            if isinstance(source, WindowedSource):
+                digest.update(source.content(frame))
+            else:
+                digest.update(secrets.token_bytes(8))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class MovieProblem:
+    """A movie to track, and how it is cut into blocks."""
+
+    builder: FramePairBuilder
+    w: Array
+    annotations: Annotations | None = None
+    pairs_per_block: int = PAIRS_PER_BLOCK
+    calibration: Calibration = GENERIC_CALIBRATION
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        return self.builder.source.n_frames
+
+    def blocks(self) -> list[BlockProblem]:
+        """Return the blocks, in order of time."""
+        ranges = split_pairs(self.n_frames, self.pairs_per_block)
+        return [self._block(pairs, pairs is ranges[-1]) for pairs in ranges]
+
+    def _block(self, pairs: range, is_last: bool) -> BlockProblem:
+        """The block of some pairs."""
+        annotations = self.annotations
+        if annotations is not None:
+            # A gap that begins before the first pair has an end in it.
+            frame = annotations.events.frame
+            annotations = annotations[(frame >= pairs.start - 1) & (frame < pairs.stop)]
+        builder = self.builder.window(pairs.start, pairs.stop)
+        return BlockProblem(builder, self.w, annotations, pairs, is_last)
+
+
+def solve_movie(
+    problem: MovieProblem, executor: Executor | None = None, verbose: bool = False
+) -> Lineage:
+    """Track a movie in memory."""
+    executor = executor or ThreadExecutor(None)
+    blocks = _map_blocks(problem, executor, BlockProblem.solve, verbose)
+    return lineage_of_blocks(
+        blocks, problem.n_frames, problem.annotations, problem.calibration
+    )
+
+
+def _map_blocks(
+    problem: MovieProblem, executor: Executor, solve: Any, verbose: bool
+) -> list[Any]:
+    """Apply a function to each block, with a progress bar."""
+    total = max(problem.n_frames - 1, 0)
+    name = f"tracking {problem.builder.source.name}"
+    with ProgressBar(name, verbose, "frame pairs") as bar:
+
+        def progress(done: int, _: int) -> None:
+            bar(min(done * problem.pairs_per_block, total), total)
+
+        return list(executor.map(solve, problem.blocks(), progress))
+
+
+@dataclass(frozen=True)
+class SolveOnce:
+    """Solves a block unless a checkpoint has it, and returns what is joined of it."""
+
+    checkpoints: Checkpoints
+
+    def __call__(self, problem: BlockProblem) -> tuple[str, bool, BlockLinks]:
+        """Return the block's key, whether it was solved now, and its links."""
+        key = problem.key()
+        arrays = self.checkpoints.load_block(key)
+        if arrays is not None:
+            block = read_block(arrays, problem.builder.profile)
+            return key, False, block.links()
+        block = problem.solve()
+        self.checkpoints.save_block(key, block_arrays(block))
+        return key, True, block.links()
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLineage:
+    """A tracked movie whose blocks are in files."""
+
+    n_frames: int
+    checkpoints: Checkpoints
+    keys: Sequence[str]
+    """Of the blocks, in order."""
+    frames: Sequence[range]
+    """Of each block."""
+    movie: JoinedMovie
+    n_solved: int
+    """Blocks that were solved in this run; the others came from checkpoints."""
+    n_added: int
+    """Annotated events that were not candidates by themselves."""
+    calibration: Calibration = GENERIC_CALIBRATION
+    """Of this movie."""
+
+    @classmethod
+    def of(
+        cls,
+        problem: MovieProblem,
+        executor: Executor,
+        checkpoints: Checkpoints,
+        verbose: bool = False,
+    ) -> Self:
+        """Solve the blocks without a checkpoint, and join all."""
+        results = _map_blocks(problem, executor, SolveOnce(checkpoints), verbose)
+        keys = [key for key, _, _ in results]
+        n_solved = sum(is_new for _, is_new, _ in results)
+        links = [block for _, _, block in results]
+        results.clear()
+        frames = [block.frames for block in links]
+        n_added = sum(block.n_added for block in links)
+        movie = join_movie(links, problem.annotations)
+        calibration = problem.calibration.of_movie(movie.margins)
+        return cls(
+            problem.n_frames,
+            checkpoints,
+            keys,
+            frames,
+            movie,
+            n_solved,
+            n_added,
+            calibration,
+        )
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.keys)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of detections."""
+        return len(self.movie.track)
+
+    @property
+    def tracks(self) -> Tracks:
+        """The table of tracks."""
+        return self.movie.tracks
+
+    def readers(self) -> Sequence[PartReader]:
+        """Return the parts of the lineage, not read yet."""
+        return [self._reader(k) for k in range(len(self))]
+
+    def lineage(self) -> Lineage:
+        """Return the lineage in memory."""
+        parts = [reader.read() for reader in self.readers()]
+        return join_parts(parts, self.n_frames)
+
+    def sample(self, n_cells: int) -> tuple[range, Lineage]:
+        """Return about so many cells of consecutive frames in the middle of the movie."""
+        first_node = self.movie.links.first_node
+        sizes = [
+            int(first_node[frames.stop] - first_node[frames.start])
+            for frames in self.frames
+        ]
+        first = len(sizes) // 2
+        stop = first + 1
+        while stop - first < len(sizes):
+            if sum(sizes[first:stop]) + max(sizes) > n_cells:
+                break
+            if stop < len(sizes) and len(sizes) - stop >= first:
+                stop += 1
+            else:
+                first -= 1
+        parts = [self._reader(k).read() for k in range(first, stop)]
+        frames = range(self.frames[first].start, self.frames[stop - 1].stop)
+        return frames, cut_lineage(parts, frames)
+
+    def _reader(self, block: int) -> PartFile:
+        """The reader of one block."""
+        changes = self.movie.changes(self.frames[block], self.calibration)
+        return PartFile(self.checkpoints, self.keys[block], self.frames[block], changes)
+
+
+@dataclass(frozen=True, eq=False)
+class PartFile:
+    """A part of a lineage: the file of its block, and what changes in it."""
+
+    checkpoints: Checkpoints
+    key: str
+    block_frames: range
+    changes: BlockChanges
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """The first and the last frame of the part."""
+        return self.block_frames.start, self.block_frames.stop - 1
+
+    def read(self) -> LineagePart:
+        """Read the part."""
+        arrays = self.checkpoints.load_block(self.key)
+        if arrays is None:
+            raise StoreError(
+                f"{self.checkpoints.folder}: block {self.key} of this run is missing or "
+                "damaged; run the same command again"
+            )
+        return finish_block(read_block(arrays), self.changes)
+
+
+def cut_lineage(parts: Sequence[LineagePart], frames: range) -> Lineage:
+    """Return the lineage of some frames alone, counted from 0.
+
+    A gap that leads out of the frames ends in them, and one that leads into them begins
+    in them.
+    """
+    whole = join_tables(parts)
+    events, confidence, probability = whole
+    inside = events.frame < frames.stop - 1
+    events = events[inside]
+    kind = events.event.copy()
+    targets = events.targets.copy()
+    leaves = events.end_frames() >= frames.stop
+    kind[leaves] = Event.DISAPPEAR
+    targets[leaves] = 0
+    columns = {
+        name: np.concatenate([part.nodes.columns[name] for part in parts])
+        for name in parts[0].nodes.columns
+    }
+    frame = np.concatenate([part.nodes.frame for part in parts])
+    label = np.concatenate([part.nodes.label for part in parts])
+    begins_inside = (frame == frames.start + 1) & ~np.isin(
+        label, events.targets[events.end_frames() == frames.start + 1]
+    )
+    n_new = int(begins_inside.sum())
+    new = np.zeros((n_new, 2), dtype=np.int64)
+    new[:, 0] = label[begins_inside]
+    table = EventTable.join(
+        [
+            EventTable(events.frame, kind, events.sources, targets),
+            EventTable(
+                np.full(n_new, frames.start, dtype=np.int64),
+                np.full(n_new, Event.APPEAR, dtype=np.int8),
+                np.zeros((n_new, 2), dtype=np.int64),
+                new,
+            ),
+        ]
+    )
+    return Lineage(
+        len(frames),
+        frame - frames.start,
+        label,
+        np.concatenate([part.nodes.position for part in parts]),
+        table.shift_frames(-frames.start),
+        np.append(confidence[inside], np.full(n_new, np.inf)),
+        columns,
+        None if probability is None else np.append(probability[inside], np.ones(n_new)),
+    )
+
+
+def join_tables(
+    parts: Sequence[LineagePart],
+) -> tuple[EventTable, Array, Array | None]:
+    """Return the events of several parts with confidences and probabilities."""
+    probabilities = [part.probability for part in parts]
+    known = [values for values in probabilities if values is not None]
+    return (
+        EventTable.join([part.events for part in parts]),
+        np.concatenate([part.confidence for part in parts]),
+        np.concatenate(known) if len(known) == len(parts) else None,
+    )
+
+
+def block_arrays(block: SolvedBlock) -> dict[str, NDArray[Any]]:
+    """Return a block as plain arrays, to be stored."""
+    events = block.events
+    arrays = {
+        "integers": np.array([block.frames.start, block.frames.stop, block.n_added]),
+        "numbers": np.array([block.weight_norm, block.typical_volume]),
+        "node.frame": block.nodes.frame,
+        "node.label": block.nodes.label,
+        "node.position": block.nodes.position,
+        "event.frame": events.frame,
+        "event.kind": events.event,
+        "event.sources": events.sources,
+        "event.targets": events.targets,
+        "event.source_rows": block.source_rows,
+        "event.target_rows": block.target_rows,
+        "event.confidence": block.confidence,
+        "event.split_margin": block.split_margin,
+        "event.border": block.border,
+    }
+    arrays |= {
+        f"node.column.{name}": column for name, column in block.nodes.columns.items()
+    }
+    unlinked = {
+        frame: cells for frame, cells in block.unlinked.items() if cells is not None
+    }
+    arrays["unlinked"] = np.array(sorted(unlinked), dtype=np.int64)
+    for frame, cells in unlinked.items():
+        arrays[f"{frame}.weights"] = cells.weights
+        arrays |= _ends_arrays(f"{frame}.vanished", cells.vanished)
+        arrays |= _ends_arrays(f"{frame}.emerged", cells.emerged)
+    return arrays
+
+
+def read_block(
+    arrays: Mapping[str, NDArray[Any]], profile: MovieProfile | None = None
+) -> SolvedBlock:
+    """Return the block that `block_arrays` stored; without a profile, without gaps."""
+    try:
+        start, stop, n_added = arrays["integers"].tolist()
+        weight_norm, typical_volume = arrays["numbers"].tolist()
+        nodes = Nodes(
+            arrays["node.frame"],
+            arrays["node.label"],
+            arrays["node.position"],
+            _columns(arrays, "node"),
+        )
+        events = EventTable(
+            arrays["event.frame"],
+            arrays["event.kind"],
+            arrays["event.sources"],
+            arrays["event.targets"],
+        )
+        unlinked = {}
+        if profile is not None:
+            for frame in arrays["unlinked"].tolist():
+                unlinked[frame] = UnlinkedCells(
+                    _read_ends(arrays, f"{frame}.vanished", frame),
+                    _read_ends(arrays, f"{frame}.emerged", frame + 1),
+                    arrays[f"{frame}.weights"],
+                    profile,
+                )
+        return SolvedBlock(
+            range(start, stop),
+            nodes,
+            events,
+            arrays["event.source_rows"],
+            arrays["event.target_rows"],
+            arrays["event.confidence"],
+            arrays["event.split_margin"],
+            arrays["event.border"],
+            weight_norm,
+            typical_volume,
+            n_added,
+            unlinked,
+        )
+    except (KeyError, ValueError, IndexError) as error:
+        raise StoreError(f"not a block of this version of clew ({error})") from error
+
+
+def _ends_arrays(name: str, ends: GapEnds) -> dict[str, NDArray[Any]]:
+    """Possible ends of gaps as plain arrays."""
+    cells = ends.cells
+    columns = {
+        f"{name}.column.{key}": np.asarray(column)
+        for key, column in cells.columns.items()
+    }
+    return columns | {
+        f"{name}.label": cells.label,
+        f"{name}.position": cells.position,
+        f"{name}.features": ends.features,
+    }
+
+
+def _read_ends(arrays: Mapping[str, NDArray[Any]], name: str, frame: int) -> GapEnds:
+    """The ends that `_ends_arrays` stored."""
+    cells = Detections(
+        frame,
+        arrays[f"{name}.label"],
+        arrays[f"{name}.position"],
+        _columns(arrays, name),
+    )
+    return GapEnds(cells, arrays[f"{name}.features"])
+
+
+def _columns(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """Columns that were stored under a name."""
+    prefix = f"{name}.column."
+    return {
+        key.removeprefix(prefix): column
+        for key, column in arrays.items()
+        if key.startswith(prefix)
+    }

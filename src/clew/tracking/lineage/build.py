@@ -1,0 +1,496 @@
+"""Build a lineage from solved frame pairs: all that crosses frame pairs happens here.
+
+Solutions are joined to one graph of detections. Gaps are closed, torn masks repaired,
+splits told from divisions, and track ids assigned. A movie of any length is solved in
+blocks of frames, whose results stay in files. Only `MovieLinks` of it, some 50 bytes a
+detection, are in memory here; the results are written block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.task import Array, Mask
+from clew.tracking.detections import Source
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.lineage.gaps import (
+    GapLinks,
+    UnlinkedCells,
+    find_gaps,
+)
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.links import (
+    NO_NODE,
+    MovieLinks,
+    NodeEvents,
+    NodeIds,
+    find_heads,
+)
+from clew.tracking.lineage.parts import LineagePart, join_parts
+from clew.tracking.lineage.repair import find_torn_events, repair_torn_masks
+from clew.tracking.lineage.splits import classify_splits
+from clew.tracking.lineage.track_ids import assign_track_ids
+from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.solve import Nodes, PairSolution, collect_nodes
+from clew.tracking.training.calibration import (
+    GENERIC_CALIBRATION,
+    Calibration,
+    MovieMargins,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedBlock:
+    """Solved consecutive frame pairs, with the detections of their frames."""
+
+    frames: range
+    """The frames whose cells it has; the last frame of its last pair is the first of
+    the next block."""
+    nodes: Nodes
+    """Cells of these frames."""
+    events: EventTable
+    source_rows: NodeIds
+    """(m, 2) rows of the sources in their frames, filled up with −1."""
+    target_rows: NodeIds
+    """(m, 2) rows of the targets in theirs."""
+    confidence: Array
+    split_margin: Array
+    border: Array
+    weight_norm: float
+    typical_volume: float
+    n_added: int
+    """Annotated events that were not candidates by themselves."""
+    unlinked: Mapping[int, UnlinkedCells | None]
+    """By the first frame of a pair."""
+
+    @classmethod
+    def of(
+        cls, source: Source, frames: range, solutions: Sequence[PairSolution]
+    ) -> Self:
+        """Join the solutions of the pairs that begin in some frames."""
+        rows = [_find_rows(source, pair) for pair in solutions]
+        none = np.zeros((0, 2), np.int32)
+        margins = [
+            _or_full(pair.split_score_margin, len(pair.events), np.nan)
+            for pair in solutions
+        ]
+        borders = [
+            _or_full(pair.border_proximity, len(pair.events), 0.0) for pair in solutions
+        ]
+        return cls(
+            frames,
+            collect_nodes(source, frames),
+            EventTable.join([pair.events for pair in solutions]),
+            np.concatenate([none, *(part[0] for part in rows)]),
+            np.concatenate([none, *(part[1] for part in rows)]),
+            np.concatenate([np.zeros(0), *(pair.confidence for pair in solutions)]),
+            np.concatenate([np.zeros(0), *margins]),
+            np.concatenate([np.zeros(0), *borders]),
+            max((pair.weight_norm for pair in solutions), default=1.0),
+            max((pair.typical_volume for pair in solutions), default=1.0),
+            sum(pair.n_added for pair in solutions),
+            {pair.frame: pair.unlinked for pair in solutions},
+        )
+
+    def links(self) -> BlockLinks:
+        """Return the columns that are joined with those of other blocks."""
+        first = self.frames.start
+        counts = np.bincount(self.nodes.frame - first, minlength=len(self.frames))
+        starts = np.append(0, np.cumsum(counts))
+        is_move = self.events.event == Event.MOVE
+        moves = np.flatnonzero(is_move)
+        node = starts[self.events.frame[moves] - first] + self.source_rows[moves, 0]
+        successor = np.full(len(self.nodes.label), NO_NODE, dtype=np.int32)
+        successor[node] = self.target_rows[moves, 0]
+        move_confidence = np.zeros(len(successor), dtype=np.float32)
+        move_confidence[node] = self.confidence[moves]
+        label = self.nodes.label
+        if not len(label) or label.max() < 2**31:
+            label = label.astype(np.int32)
+        return BlockLinks(
+            self.frames,
+            counts,
+            label,
+            self.nodes.position.astype(np.float32),
+            {
+                name: column.astype(np.float32)
+                for name, column in self.nodes.columns.items()
+            },
+            successor,
+            move_confidence,
+            NodeEvents(
+                self.events.frame[~is_move].astype(np.int32),
+                self.events.event[~is_move],
+                self.source_rows[~is_move],
+                self.target_rows[~is_move],
+                self.confidence[~is_move],
+                self.split_margin[~is_move],
+                self.border[~is_move],
+            ),
+            self.weight_norm,
+            self.typical_volume,
+            self.n_added,
+            self.unlinked,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BlockLinks:
+    """What is joined of a block; sources and targets are rows of their frames."""
+
+    frames: range
+    counts: NDArray[np.int64]
+    """Cells of each frame."""
+    label: NDArray[np.integer[Any]]
+    position: NDArray[np.float32]
+    columns: Mapping[str, NDArray[np.float32]]
+    successor: NodeIds
+    move_confidence: NDArray[np.float32]
+    others: NodeEvents
+    weight_norm: float
+    typical_volume: float
+    n_added: int
+    unlinked: Mapping[int, UnlinkedCells | None]
+
+
+def join_links(blocks: list[BlockLinks]) -> MovieLinks:
+    """Join the columns of consecutive blocks; the list is emptied to free its memory."""
+    n_frames = blocks[-1].frames.stop
+    counts = np.zeros(n_frames, dtype=np.int64)
+    for block in blocks:
+        counts[block.frames.start : block.frames.stop] = block.counts
+    first_node = np.append(0, np.cumsum(counts))
+    n = int(first_node[-1])
+    names = set.intersection(*(set(block.columns) for block in blocks))
+    wide = np.result_type(*(block.label.dtype for block in blocks))
+    label = np.empty(n, dtype=wide)
+    position = np.empty((n, blocks[0].position.shape[1]), dtype=np.float32)
+    columns = {name: np.empty(n, dtype=np.float32) for name in sorted(names)}
+    successor = np.empty(n, dtype=np.int32)
+    move_confidence = np.empty(n, dtype=np.float32)
+    others = []
+    weight_norm = max(block.weight_norm for block in blocks)
+    typical_volume = max(block.typical_volume for block in blocks)
+    blocks.reverse()
+    while blocks:
+        block = blocks.pop()
+        frames = block.frames
+        rows = slice(first_node[frames.start], first_node[frames.stop])
+        label[rows] = block.label
+        position[rows] = block.position
+        for name, column in columns.items():
+            column[rows] = block.columns[name]
+        next_frame = np.repeat(
+            first_node[frames.start + 1 : frames.stop + 1], block.counts
+        )
+        moves = block.successor != NO_NODE
+        successor[rows] = np.where(moves, block.successor + next_frame, NO_NODE)
+        move_confidence[rows] = block.move_confidence
+        others.append(_number_nodes(block.others, first_node))
+    return MovieLinks(
+        first_node,
+        label,
+        position,
+        columns,
+        successor,
+        move_confidence,
+        NodeEvents.join(others),
+        weight_norm,
+        typical_volume,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedMovie:
+    """The final events and tracks of a movie, to be merged with its blocks."""
+
+    links: MovieLinks
+    context: Array
+    """(m,) of `links.others`, see `Calibration.probability`."""
+    track: NDArray[np.int32]
+    """(n,) of each node."""
+    tracks: Tracks
+    margins: MovieMargins
+
+    def changes(self, frames: range, calibration: Calibration) -> BlockChanges:
+        """Return what the block of some frames takes over."""
+        links = self.links
+        nodes = slice(links.first_node[frames.start], links.first_node[frames.stop])
+        moves = links.changed_moves.within(frames.start, frames.stop)
+        rows = slice(
+            *np.searchsorted(links.others.frame, [frames.start, frames.stop]).tolist()
+        )
+        others = links.others[rows]
+        is_kept = links.successor[nodes] != NO_NODE
+        is_kept[moves.sources[:, 0] - nodes.start] = False
+        return BlockChanges(
+            self.track[nodes],
+            is_kept,
+            EventTable.join([moves.table(links.label), others.table(links.label)]),
+            np.concatenate([moves.confidence, others.confidence]),
+            np.concatenate([np.zeros(len(moves)), self.context[rows]]),
+            calibration,
+            links.weight_norm,
+        )
+
+
+def join_movie(
+    blocks: list[BlockLinks], annotations: Annotations | None = None
+) -> JoinedMovie:
+    """Join solved blocks: gaps, torn masks, splits and divisions, and track ids.
+
+    Parameters
+    ----------
+    blocks : list of BlockLinks
+        Consecutive ones; the list is emptied to free its memory.
+    annotations : Annotations, optional
+        Annotated gaps are obeyed, and annotated cells are not repaired.
+
+    Returns
+    -------
+    JoinedMovie
+    """
+    unlinked = {
+        frame: cells for block in blocks for frame, cells in block.unlinked.items()
+    }
+    links = join_links(blocks)
+    gaps = find_gaps(unlinked, annotations)
+    links = repair_links(links, gaps, annotations)
+    links = classify_splits(_lower_confidence(links, gaps))
+    others = links.others
+    is_torn = find_torn_events(others.kind, others.sources, others.targets).is_torn
+    margins = _movie_margins(links, is_torn)
+    context = np.where(is_torn, 1.0, others.border)
+    links, context = _close_gaps(links, gaps, context)
+    track, tracks = assign_track_ids(
+        links.frame(),
+        links.position,
+        links.columns,
+        find_heads(links),
+        links.others.frame,
+        links.others.kind,
+        links.others.sources,
+        links.others.targets,
+    )
+    return JoinedMovie(links, context, track, tracks, margins)
+
+
+def repair_links(
+    links: MovieLinks, gaps: GapLinks, annotations: Annotations | None
+) -> MovieLinks:
+    """Repair torn masks, but not annotated cells and ends of gaps."""
+    fixed = [gaps.gaps]
+    if annotations is not None:
+        fixed.append(annotations.to_pairwise().events)
+    sources, targets = links.event_nodes(EventTable.join(fixed))
+    fixed_sources = np.zeros(len(links) + 1, dtype=bool)
+    fixed_targets = np.zeros(len(links) + 1, dtype=bool)
+    fixed_sources[sources] = True
+    fixed_targets[targets] = True
+    return repair_torn_masks(links, fixed_sources[:-1], fixed_targets[:-1])
+
+
+def repair_events(source: Source, solutions: Sequence[PairSolution]) -> EventTable:
+    """Return the events of consecutive frame pairs, with torn masks repaired."""
+    frames = range(solutions[0].frame, solutions[-1].frame + 2)
+    block = SolvedBlock.of(source, frames, solutions)
+    gaps = find_gaps(block.unlinked)
+    links = repair_links(join_links([block.links()]), gaps, None)
+    nodes = np.arange(len(links), dtype=np.int32)
+    moves = np.flatnonzero(links.successor != NO_NODE)
+    table = NodeEvents.of_kind(
+        Event.MOVE,
+        links.frame()[moves],
+        nodes[moves],
+        links.successor[moves],
+        links.move_confidence[moves].astype(np.float64),
+    )
+    return NodeEvents.join([table, links.others]).table(links.label)
+
+
+def build_lineage(
+    source: Source,
+    solutions: Sequence[PairSolution],
+    annotations: Annotations | None = None,
+    calibration: Calibration = GENERIC_CALIBRATION,
+) -> Lineage:
+    """Build the lineage of a movie from the solutions of all its frame pairs.
+
+    Parameters
+    ----------
+    source : Source
+    solutions : sequence of PairSolution
+        In order of time.
+    annotations : Annotations, optional
+        Of the movie.
+    calibration : Calibration
+        Turns confidences into probabilities.
+
+    Returns
+    -------
+    Lineage
+    """
+    block = SolvedBlock.of(source, range(source.n_frames), solutions)
+    return lineage_of_blocks([block], source.n_frames, annotations, calibration)
+
+
+def lineage_of_blocks(
+    blocks: Sequence[SolvedBlock],
+    n_frames: int,
+    annotations: Annotations | None = None,
+    calibration: Calibration = GENERIC_CALIBRATION,
+) -> Lineage:
+    """Build the lineage of a movie from all its blocks, in memory."""
+    movie = join_movie([block.links() for block in blocks], annotations)
+    calibration = calibration.of_movie(movie.margins)
+    parts = [
+        finish_block(block, movie.changes(block.frames, calibration))
+        for block in blocks
+    ]
+    return join_parts(parts, n_frames)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockChanges:
+    """What a block takes over from the joined movie."""
+
+    track: NDArray[np.int32]
+    """(n,) of its cells."""
+    is_kept: Mask
+    """(n,) whether the move from each cell stays."""
+    events: EventTable
+    """All events but the moves that stay."""
+    confidence: Array
+    context: Array
+    calibration: Calibration
+    """Of the movie."""
+    weight_norm: float
+
+
+def finish_block(block: SolvedBlock, changes: BlockChanges) -> LineagePart:
+    """Merge a block with its changes."""
+    first = block.frames.start
+    counts = np.bincount(block.nodes.frame - first, minlength=len(block.frames))
+    starts = np.append(0, np.cumsum(counts))
+    moves = np.flatnonzero(block.events.event == Event.MOVE)
+    node = starts[block.events.frame[moves] - first] + block.source_rows[moves, 0]
+    moves = moves[changes.is_kept[node]]
+    events = EventTable.join([block.events[moves], changes.events])
+    confidence = np.concatenate([block.confidence[moves], changes.confidence])
+    context = np.concatenate([np.zeros(len(moves)), changes.context])
+    order = _sort_order(events)
+    events = events[order]
+    confidence = confidence[order]
+    probability = changes.calibration.probability(
+        events.event, confidence, changes.weight_norm, context[order]
+    )
+    return LineagePart(
+        (first, block.frames.stop - 1),
+        block.nodes,
+        changes.track.astype(np.int64),
+        events,
+        confidence,
+        probability,
+    )
+
+
+def _sort_order(events: EventTable) -> NDArray[np.intp]:
+    """Rows in the order of frame, kind, sources and targets."""
+    return np.lexsort(
+        (
+            events.targets[:, 1],
+            events.targets[:, 0],
+            events.sources[:, 1],
+            events.sources[:, 0],
+            events.event,
+            events.frame,
+        )
+    )
+
+
+def _or_full(values: Array | None, n: int, default: float) -> Array:
+    """The values, or a default for each of n events."""
+    return np.full(n, default) if values is None else values
+
+
+def _find_rows(source: Source, pair: PairSolution) -> tuple[NodeIds, NodeIds]:
+    """Rows of a pair's sources and targets in their frames."""
+    sources = source.detections(pair.frame).rows(pair.events.sources)
+    targets = source.detections(pair.frame + 1).rows(pair.events.targets)
+    return sources.astype(np.int32), targets.astype(np.int32)
+
+
+def _number_nodes(events: NodeEvents, first_node: NDArray[np.int64]) -> NodeEvents:
+    """Events between rows of frames as events between nodes of the movie."""
+    before = first_node[events.frame].astype(np.int32)[:, None]
+    after = first_node[events.frame + 1].astype(np.int32)[:, None]
+    sources = np.where(events.sources < 0, NO_NODE, events.sources + before)
+    targets = np.where(events.targets < 0, NO_NODE, events.targets + after)
+    return replace(events, sources=sources, targets=targets)
+
+
+def _find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp]:
+    """Rows of the disappearances or appearances of nodes; −1 where there is none."""
+    others = links.others
+    rows = np.flatnonzero(others.kind == kind)
+    ends = others.sources if kind is Event.DISAPPEAR else others.targets
+    if not len(rows):
+        return np.full(len(nodes), -1, dtype=np.intp)
+    order = np.argsort(ends[rows, 0], kind="stable")
+    rows = rows[order]
+    at = np.searchsorted(ends[rows, 0], nodes)
+    at = np.minimum(at, len(rows) - 1)
+    return np.where(ends[rows[at], 0] == nodes, rows[at], -1)
+
+
+def _lower_confidence(links: MovieLinks, gaps: GapLinks) -> MovieLinks:
+    """Bound the confidence of ends that could have been those of a gap."""
+    confidence = links.others.confidence.copy()
+    sources, targets = links.event_nodes(gaps.open_ends)
+    for kind, nodes in ((Event.DISAPPEAR, sources), (Event.APPEAR, targets)):
+        is_kind = gaps.open_ends.event == kind
+        rows = _find_ends(links, nodes[is_kind, 0], kind)
+        bound = gaps.open_confidence[is_kind]
+        exists = rows >= 0
+        confidence[rows[exists]] = np.minimum(confidence[rows[exists]], bound[exists])
+    return links.with_others(replace(links.others, confidence=confidence))
+
+
+def _close_gaps(
+    links: MovieLinks, gaps: GapLinks, context: Array
+) -> tuple[MovieLinks, Array]:
+    """Replace the ends of gaps by the gaps; contexts go with the events."""
+    if not len(gaps.gaps):
+        return links, context
+    others = links.others
+    sources, targets = links.event_nodes(gaps.gaps)
+    vanishing = _find_ends(links, sources[:, 0], Event.DISAPPEAR)
+    emerging = _find_ends(links, targets[:, 0], Event.APPEAR)
+    kind = others.kind.copy()
+    kind[vanishing] = Event.GAP
+    target_nodes = others.targets.copy()
+    target_nodes[vanishing, 0] = targets[:, 0]
+    confidence = others.confidence.copy()
+    confidence[vanishing] = gaps.confidence
+    kept = np.ones(len(others), dtype=bool)
+    kept[emerging] = False
+    closed = replace(others, kind=kind, targets=target_nodes, confidence=confidence)
+    return links.with_others(closed[kept]), context[kept]
+
+
+def _movie_margins(links: MovieLinks, is_torn: Mask) -> MovieMargins:
+    """The margins of a movie's events, but for torn masks."""
+    moves = np.flatnonzero(links.successor != NO_NODE)
+    kind = links.others.kind[~is_torn]
+    of_moves = MovieMargins.of(
+        np.full(len(moves), Event.MOVE, dtype=np.int8),
+        links.move_confidence[moves].astype(np.float64),
+        links.weight_norm,
+    )
+    rest = MovieMargins.of(kind, links.others.confidence[~is_torn], links.weight_norm)
+    return MovieMargins.sum([of_moves, rest])

@@ -1,1 +1,0 @@
-"""Properties of a whole movie, measured before it is tracked."""

@@ -1,0 +1,271 @@
+"""The profile of a movie: kinds of events, and whether it is like the training data."""
+
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skimage.morphology import disk
+
+from clew import load
+from clew.errors import DataWarning, InputError
+from clew.tracking.candidates.candidates import ALL_EVENTS
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.detections import DetectionTable
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.movie import Movie
+from clew.tracking.profile import (
+    ECCENTRICITY,
+    GAPS,
+    LEVELS,
+    MASK_FAULTS,
+    MIN_SAMPLES,
+    RELATIVE_SIZE,
+    TrainingRange,
+    median_appearance,
+    parse_events,
+    profile_movie,
+    sample_evenly,
+    sample_pair_windows,
+)
+from clew.tracking.tracker import Tracker
+from clew.tracking.training.prior import generic_weights
+
+
+def markers(movie, radius=2):
+    """The same cells as small discs at their centres."""
+    shape = disk(radius)
+    frames = []
+    for t in range(movie.n_frames):
+        mask, small = movie.label(t), np.zeros(movie.shape, dtype=np.uint16)
+        for label in np.setdiff1d(mask, [0]):
+            y, x = (round(float(c.mean())) for c in np.nonzero(mask == label))
+            y, x = np.clip([y, x], radius, np.array(movie.shape) - radius - 1)
+            small[y - radius : y + radius + 1, x - radius : x + radius + 1][
+                shape > 0
+            ] = label
+        frames.append(small)
+    return Movie.from_arrays(
+        np.stack(frames),
+        np.stack([movie.image(t) for t in range(movie.n_frames)]),
+        name="discs",
+    )
+
+
+def test_markers_in_place_of_whole_cells_are_told(simulated, learned):
+    discs = markers(simulated.movie[:6])
+    with pytest.warns(
+        DataWarning,
+        match=f"discs is outside the range .*{RELATIVE_SIZE}.*markers of nuclei",
+    ):
+        learned.track(discs)
+    assert ECCENTRICITY in learned.unfamiliar_
+
+
+def test_the_movie_itself_is_familiar(simulated, learned):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        learned.track(simulated.movie)
+        Tracker.generic(cache=None, n_jobs=1).track(simulated.movie)
+    assert learned.unfamiliar_ == ""
+
+
+def test_cells_that_hardly_change_are_no_reason_to_warn(simulated):
+    movie = simulated.movie
+    often = [t // 3 for t in range(12)]  # as if taken three times as often
+    same = Movie.from_arrays(
+        np.stack([movie.label(t) for t in often]),
+        np.stack([movie.image(t) for t in often]),
+    )
+    tracker = Tracker.generic(cache=None, n_jobs=1)
+    tracker.track(same)
+    assert tracker.unfamiliar_ == ""
+
+
+def test_a_table_of_positions_is_judged_by_what_it_has(simulated, learned):
+    lineage = learned.track(simulated.movie)
+    table = DetectionTable(lineage.frame, lineage.label, lineage.position)
+    tracker = Tracker.generic(n_jobs=1)
+    tracker.track(table)
+    assert RELATIVE_SIZE not in tracker.unfamiliar_
+
+
+@given(
+    st.lists(st.floats(-10, 10), min_size=MIN_SAMPLES, max_size=60),
+    st.lists(st.floats(-10, 10), min_size=MIN_SAMPLES, max_size=60),
+)
+def test_no_movie_that_was_learned_from_is_outside(one, other):
+    looks = [{RELATIVE_SIZE: np.array(one)}, {RELATIVE_SIZE: np.array(other)}]
+    domain = TrainingRange.of(looks)
+    assert list(domain.quantiles[RELATIVE_SIZE]) == sorted(
+        domain.quantiles[RELATIVE_SIZE]
+    )
+    for look in looks:
+        assert not domain.out_of_range(median_appearance(look))
+
+
+def test_movies_count_alike_and_few_cells_tell_nothing():
+    many, few = {RELATIVE_SIZE: np.zeros(10_000)}, {RELATIVE_SIZE: np.ones(MIN_SAMPLES)}
+    domain = TrainingRange.of([many, few])
+    assert domain.quantiles[RELATIVE_SIZE][0] == 0
+    assert domain.quantiles[RELATIVE_SIZE][-1] == 1
+    assert not TrainingRange.of([many]).out_of_range(
+        median_appearance({RELATIVE_SIZE: np.ones(MIN_SAMPLES - 1)})
+    )
+    assert TrainingRange.of([many]).out_of_range(
+        median_appearance({RELATIVE_SIZE: np.ones(MIN_SAMPLES)})
+    )
+    assert not TrainingRange.of([]).warning(median_appearance(few), "any")
+
+
+def test_what_is_known_is_kept_in_a_file(learned, tmp_path):
+    learned.save(tmp_path / "w.clew")
+    again = load(tmp_path / "w.clew")
+    assert {RELATIVE_SIZE, ECCENTRICITY, "distance"} <= set(again.domain_.quantiles)
+    for name, values in learned.domain_.quantiles.items():
+        assert list(again.domain_.quantiles[name]) == pytest.approx(list(values))
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0], [2.0, 1.0, 3.0, 4.0, 5.0], [1.0] * (len(LEVELS) + 1)]
+)
+def test_a_file_with_other_quantiles_is_refused(learned, tmp_path, values, monkeypatch):
+    monkeypatch.setattr(learned, "domain_", TrainingRange({RELATIVE_SIZE: values}))
+    learned.save(tmp_path / "w.clew")
+    with pytest.raises(InputError, match="ascending"):
+        load(tmp_path / "w.clew")
+
+
+# ---- kinds of events
+
+
+@pytest.fixture(scope="module")
+def source(simulated):
+    return Tracker(cache=None, n_jobs=1).measure(simulated.movie)
+
+
+def kinds_of(source, w, known=()):
+    return profile_movie(
+        source, w, source.has, known_events=frozenset(known)
+    ).event_kinds
+
+
+def weights(source, **biases):
+    """Generic weights with some events made likelier or less likely."""
+    names = feature_names(source.has)
+    w = generic_weights(names)
+    for event, bias in biases.items():
+        w[names.index(f"{event}: bias")] += bias
+    return w
+
+
+def test_a_movie_with_merges_has_splits_too(source, simulated):
+    assert (simulated.known.events.event == Event.MERGE).sum() > 0
+    assert kinds_of(source, weights(source)).events >= MASK_FAULTS
+
+
+def test_without_a_sign_of_merges_both_are_off(source):
+    decided = kinds_of(source, weights(source, merge=-50.0))
+    assert not decided.events & MASK_FAULTS
+    assert "split and merge off: 0 of " in str(
+        decided
+    ) or "split, merge and gap off: 0 of " in str(decided)
+
+
+@pytest.mark.parametrize("known", [{Event.SPLIT}, {Event.MERGE}])
+def test_what_was_annotated_is_on(source, known):
+    assert kinds_of(source, weights(source, merge=-50.0), known).events >= MASK_FAULTS
+
+
+def test_without_weights_there_is_no_evidence(source):
+    basic = ALL_EVENTS - MASK_FAULTS - GAPS
+    assert kinds_of(source, None).events == basic
+    assert kinds_of(source, None, {Event.MERGE}).events == basic | MASK_FAULTS
+    assert kinds_of(source, None, {Event.MERGE, Event.GAP}).events == ALL_EVENTS
+
+
+def test_kinds_that_weights_were_learned_without_are_off(source, simulated):
+    """Else merges, which score 0, would be everywhere that a move scores less (16 % missed on HeLa)."""
+    names = feature_names(source.has)
+    w = np.where(
+        [name.startswith(("split", "merge")) for name in names], 0.0, weights(source)
+    )
+    assert not kinds_of(source, w).events & MASK_FAULTS
+    known = simulated.known
+    seen = known[~np.isin(known.events.event, [*MASK_FAULTS, *GAPS])]
+    tracker = Tracker(prior=None, lam=0.1, cache=None, n_jobs=1).fit(
+        simulated.movie, seen
+    )
+    tracked = tracker.track(simulated.movie).events
+    assert not np.isin(tracked.event, list(MASK_FAULTS)).any()
+    moves = known.events[known.events.event == Event.MOVE]
+    assert np.isin(moves.row_keys(), tracked.row_keys()).mean() > 0.97
+
+
+def test_names_of_events():
+    basic = {Event.MOVE, Event.APPEAR, Event.DISAPPEAR}
+    assert parse_events("auto") is None
+    assert parse_events("move, divide") == basic | {Event.DIVIDE}
+    assert parse_events([Event.SPLIT, "merge"]) == basic | MASK_FAULTS
+    assert parse_events([]) == basic  # every detection needs some fate
+    with pytest.raises(
+        InputError,
+        match="there is no event 'explode'; expected 'auto', or some of move, divide",
+    ):
+        parse_events("explode")
+
+
+def test_a_tracker_keeps_to_the_kinds_that_it_is_given(simulated):
+    tracker = Tracker.generic(cache=None, n_jobs=1, events="move divide")
+    events = tracker.track(simulated.movie).events
+    assert not np.isin(events.event, [Event.SPLIT, Event.MERGE]).any()
+    assert "as requested" in str(tracker.event_kinds_)
+
+
+def test_annotated_kinds_are_possible_whatever_is_switched_off(simulated):
+    merges = simulated.known[simulated.known.events.event == Event.MERGE]
+    tracker = Tracker.generic(cache=None, n_jobs=1, events="move divide")
+    told = tracker.track(simulated.movie, annotations=merges).events
+    assert np.isin(merges.events.row_keys(), told.row_keys()).all()
+
+
+# ---- annotated events among the candidates
+
+
+def test_annotated_events_that_are_no_candidates_are_counted(simulated, tmp_path):
+    tracker = Tracker.generic(cache=None, n_jobs=1)
+    source = tracker.measure(simulated.movie)
+    a, b = source.detections(0), source.detections(1)
+    apart = np.linalg.norm(a.position[:, None] - b.position[None], axis=2)
+    i, j = np.unravel_index(np.argmax(apart), apart.shape)
+    far = EventTable.of([(0, Event.MOVE, [int(a.label[i])], [int(b.label[j])])])
+    tracker.track_blocks(source, tmp_path / "far", annotations=Annotations.of(far))
+    assert str(tracker.coverage_) == "candidates: 0 of 1 annotated events (1 added)"
+    near = simulated.known.select_frame(0)[:5]
+    tracker.track_blocks(source, tmp_path / "near", annotations=near)
+    assert str(tracker.coverage_) == "candidates: all of 5 annotated events"
+    tracker.track(source)
+    assert str(tracker.coverage_) == "candidates: no event is annotated"
+
+
+# ---- samples
+
+
+@given(st.integers(0, 200), st.integers(1, 30))
+def test_samples_are_evenly_spread(n, wanted):
+    items = sample_evenly(range(n), wanted)
+    assert len(items) <= wanted
+    assert items == sorted(set(items))
+    if n and wanted > 1:
+        assert (items[0], items[-1]) == (0, n - 1)
+
+
+@given(st.integers(0, 300))
+def test_sampled_windows_are_apart(n_pairs):
+    windows = sample_pair_windows(n_pairs)
+    frames = [frame for window in windows for frame in window]
+    assert frames == sorted(set(frames))
+    assert all(later.start > earlier.stop for earlier, later in pairwise(windows))
+    assert set(frames) <= set(range(n_pairs))
