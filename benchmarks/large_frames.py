@@ -63,7 +63,9 @@ def solve_frames(cells: int, dims: int, flow: bool, crowded: bool) -> dict[str, 
 
     def solve(source: DetectionTable) -> Any:
         if flow:
-            return solve_pairs(FramePairBuilder(source, estimate_profile(source, source.has)), w, 0)
+            return solve_pairs(
+                FramePairBuilder(source, estimate_profile(source, source.has)), w, 0
+            )
         alone = replace(pairs.motion, follows_flow=False)
         return solve_pairs(replace(pairs, source=source, motion=alone), w, 0)
 
