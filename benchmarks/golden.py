@@ -3,6 +3,7 @@
     CLEW_DATA=… python benchmarks/golden.py run --python .venv/bin/python --out new.json
     python benchmarks/golden.py compare benchmarks/golden.json new.json
     python benchmarks/golden.py show benchmarks/golden.json
+    CLEW_DATA=… python benchmarks/golden.py alternate --old PYTHON --new PYTHON
 
 `run` measures every case that the file does not hold yet; `--only 'track/hela/*'`
 picks cases and `--list` names them. Only the commands of the `clew` executable beside
@@ -20,8 +21,9 @@ any version. Cases:
 `@default` at the end of a name: no limit on threads; otherwise one thread. CPU seconds
 are user + system time of a command and its children. A command that compiled kernels is
 run again, and the second run counts. Latency is in milliseconds on the clock and
-depends on the load of the machine, which is stored beside it. Where CPU seconds look
-worse on a busy machine, measure again with `--again --repeats 3`.
+depends on the load of the machine, which is stored beside it. CPU seconds
+depend on it too, by up to 1.4 times. Where they look worse, measure both versions in
+turns with `alternate --repeats 3 --only CASE`; the least seconds of each are compared.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ import hashlib
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -232,11 +233,11 @@ def run_command(
         )
 
 
-def measure_tracking(bench: Bench, name: str, draw: int | None) -> Figures:
+def measure_tracking(
+    bench: Bench, folder: Path, name: str, draw: int | None
+) -> Figures:
     """Track a movie and evaluate the result, with generic or learned weights."""
     movie = MOVIES[name]
-    folder = bench.work / name
-    folder.mkdir(parents=True, exist_ok=True)
     home = bench.data
     if movie.make_tables is not None:
         movie.make_tables(bench.data, folder)
@@ -246,7 +247,6 @@ def measure_tracking(bench: Bench, name: str, draw: int | None) -> Figures:
     ]
     truth = home / movie.truth
     result = folder / "result"
-    shutil.rmtree(result, ignore_errors=True)
     commands: dict[str, Command] = {}
     weights: list[str] = []
     figures: Figures = {}
@@ -266,7 +266,6 @@ def measure_tracking(bench: Bench, name: str, draw: int | None) -> Figures:
     evaluate = [str(result), "-t", str(truth), "--json"]
     commands["evaluate"] = bench.run([*bench.clew, "evaluate", *evaluate])
     figures |= read_evaluation(json.loads(commands["evaluate"].output))
-    shutil.rmtree(result)
     for command, finished in commands.items():
         figures[f"{command}_cpu"] = finished.cpu
         figures[f"{command}_rss"] = finished.rss
@@ -342,20 +341,18 @@ def write_annotations(path: Path, events: list[tuple[str, ...]]) -> None:
         writer.writerows([*event, "yes"] for event in events)
 
 
-def measure_fit(bench: Bench, name: str) -> Figures:
+def measure_fit(bench: Bench, _: Path, name: str) -> Figures:
     """Run one of the fits in a process of its own."""
     command = [str(bench.python), str(HERE / "golden_fits.py"), name]
     finished = bench.run(command, FIT_CPU_LIMIT)
     return read_fit(finished)
 
 
-def measure_compilation(bench: Bench, model: str) -> Figures:
+def measure_compilation(bench: Bench, folder: Path, model: str) -> Figures:
     """Fit a model with an empty cache of kernels."""
     command = [str(bench.python), str(HERE / "golden_fits.py"), f"compile_{model}"]
-    with tempfile.TemporaryDirectory() as kernels:
-        environment = bench.make_environment(Path(kernels))
-        finished = run_command(command, environment)
-    return read_fit(finished)
+    environment = bench.make_environment(folder)
+    return read_fit(run_command(command, environment))
 
 
 def read_fit(finished: Command) -> Figures:
@@ -366,10 +363,9 @@ def read_fit(finished: Command) -> Figures:
     return {**figures, "cpu": finished.cpu, "rss": finished.rss}
 
 
-def measure_paper(bench: Bench) -> Figures:
+def measure_paper(bench: Bench, folder: Path) -> Figures:
     """Run the quick edition of the paper's experiments."""
-    output = bench.work / "paper"
-    shutil.rmtree(output, ignore_errors=True)
+    output = folder / "paper"
     command = [*bench.clew, "reproduce"]
     if (bench.checkout / "paper/__main__.py").exists():
         command = [str(bench.python), "-m", "paper"]
@@ -384,13 +380,11 @@ def measure_paper(bench: Bench) -> Figures:
     }
 
 
-def measure_page(bench: Bench) -> Figures:
+def measure_page(bench: Bench, folder: Path) -> Figures:
     """Answer questions of the page over HTTP."""
     import golden_page
 
     movie = MOVIES[PAGE_MOVIE]
-    folder = bench.work / "page"
-    folder.mkdir(parents=True, exist_ok=True)
     events = list_true_events(bench, bench.data / movie.truth, folder)
     options = ["--store", str(folder / "answers.clewdb"), "--no-browser", "--no-cache"]
     command = [*bench.clew, "annotate", str(bench.data / movie.inputs[0]), *options]
@@ -409,7 +403,8 @@ def measure_page(bench: Bench) -> Figures:
 class Case(NamedTuple):
     """What is measured, and whether on one thread."""
 
-    measure: Callable[[Bench], Figures]
+    measure: Callable[[Bench, Path], Figures]
+    """Measure with a folder for scratch files."""
     one_thread: bool = True
 
 
@@ -452,6 +447,14 @@ def find_commit(checkout: Path) -> str:
     return found.stdout.strip()
 
 
+def load(path: Path) -> dict[str, Figures]:
+    """The records of a file; none if it does not exist."""
+    if not path.exists():
+        return {}
+    records: dict[str, Figures] = json.loads(path.read_text())
+    return records
+
+
 def store(path: Path, records: dict[str, Figures]) -> None:
     """Write all records as JSON with rounded numbers."""
     rounded = json.loads(
@@ -466,8 +469,8 @@ def store(path: Path, records: dict[str, Figures]) -> None:
     temporary.replace(path)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure the cases that are not stored yet."""
+def select_cases(options: argparse.Namespace) -> dict[str, Case]:
+    """The cases that the options --only and --threads pick."""
     cases = list_cases()
     if options.only:
         cases = {
@@ -480,41 +483,76 @@ def run(options: argparse.Namespace) -> None:
         cases = {
             name: case for name, case in cases.items() if case.one_thread == wants_one
         }
+    return cases
+
+
+def open_bench(interpreter: str, repeats: int) -> Bench:
+    """Find the checkout of an interpreter, and make its folder of scratch files."""
+    # absolute, not resolved: the interpreter of a virtual environment is a link
+    python = Path(interpreter).absolute()
+    data = Path(os.environ["CLEW_DATA"]).resolve()
+    suffix = digest([str(python)])[:8]
+    work = Path(tempfile.gettempdir()) / f"clew-golden-{suffix}"
+    work.mkdir(parents=True, exist_ok=True)
+    return Bench(python, data, work, find_checkout(python), repeats)
+
+
+def measure_case(bench: Bench, name: str, case: Case) -> Figures:
+    """Measure a case and print its figures."""
+    start = time.monotonic()
+    bench = replace(bench, one_thread=case.one_thread)
+    try:
+        with tempfile.TemporaryDirectory(dir=bench.work) as folder:
+            figures = case.measure(bench, Path(folder))
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
+        figures = {"error": str(error)[-600:]}
+    figures["commit"] = find_commit(bench.checkout)
+    figures["load"] = os.getloadavg()[0]
+    seconds = time.monotonic() - start
+    line = golden_compare.describe(figures)
+    print(f"{name}: {line} ({seconds:.0f} s on the clock)", flush=True)
+    return figures
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure the cases that are not stored yet."""
+    cases = select_cases(options)
     if options.list:
         print("\n".join(cases))
         return
-    # absolute, not resolved: the interpreter of a virtual environment is a link
-    python = Path(options.python).absolute()
-    data = Path(os.environ["CLEW_DATA"]).resolve()
-    suffix = digest([str(python)])[:8]
-    work = options.work or Path(tempfile.gettempdir()) / f"clew-golden-{suffix}"
-    work.mkdir(parents=True, exist_ok=True)
-    checkout = find_checkout(python)
-    commit = find_commit(checkout)
-    records: dict[str, Figures] = {}
-    if options.out.exists():
-        records = json.loads(options.out.read_text())
+    bench = open_bench(options.python, options.repeats)
     for name, case in cases.items():
-        if name in records and not options.again:
+        # read anew each time: another process may have stored cases
+        if name in load(options.out) and not options.again:
             continue
-        bench = Bench(python, data, work, checkout, options.repeats, case.one_thread)
-        start = time.monotonic()
-        try:
-            figures = case.measure(bench)
-        except (RuntimeError, OSError, ValueError, KeyError) as error:
-            figures = {"error": str(error)[-600:]}
-        figures["commit"] = commit
-        figures["load"] = os.getloadavg()[0]
-        # another process may have stored cases in the meantime
-        if options.out.exists():
-            records = json.loads(options.out.read_text())
-        records[name] = figures
-        store(options.out, records)
-        seconds = time.monotonic() - start
-        line = golden_compare.describe(figures)
-        print(f"{name}: {line} ({seconds:.0f} s on the clock)", flush=True)
+        figures = measure_case(bench, name, case)
+        store(options.out, {**load(options.out), name: figures})
     if options.against:
         golden_compare.compare(options.against, options.out)
+
+
+def alternate(options: argparse.Namespace) -> None:
+    """Measure cases with two interpreters in turns, and compare the least times."""
+    old = open_bench(options.old, 1)
+    new = open_bench(options.new, 1)
+    paths = {old: old.work / "alternate.json", new: new.work / "alternate.json"}
+    records: dict[Bench, dict[str, Figures]] = {old: {}, new: {}}
+    for name, case in select_cases(options).items():
+        for _ in range(options.repeats):
+            for bench, path in paths.items():
+                figures = measure_case(bench, name, case)
+                stored = records[bench].get(name, figures)
+                records[bench][name] = keep_least(stored, figures)
+                store(path, records[bench])
+    golden_compare.compare(paths[old], paths[new])
+
+
+def keep_least(stored: Figures, figures: Figures) -> Figures:
+    """The newer figures with the lesser of both times."""
+    times = [
+        name for name in figures if name.endswith(("cpu", "_ms")) and name in stored
+    ]
+    return figures | {name: min(stored[name], figures[name]) for name in times}
 
 
 def main() -> None:
@@ -523,23 +561,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    runner = commands.add_parser("run", help="measure")
-    runner.add_argument(
-        "--python", default=sys.executable, help="interpreter with clew"
+    selection = argparse.ArgumentParser(add_help=False)
+    selection.add_argument("--only", nargs="+", metavar="PATTERN", help="cases")
+    selection.add_argument("--threads", choices=("one", "default"), help="cases")
+    selection.add_argument(
+        "--repeats", type=int, default=1, help="runs of each command"
     )
+    runner = commands.add_parser("run", parents=[selection], help="measure")
+    runner.add_argument("--python", default=sys.executable, help="its clew is measured")
     runner.add_argument("--out", type=Path, default=Path("golden-new.json"))
-    runner.add_argument("--only", nargs="+", metavar="PATTERN", help="cases to measure")
-    runner.add_argument(
-        "--threads", choices=("one", "default"), help="only these cases"
-    )
     runner.add_argument("--again", action="store_true", help="measure stored cases too")
-    runner.add_argument("--repeats", type=int, default=1, help="runs of each command")
     runner.add_argument("--list", action="store_true", help="print names of cases")
-    runner.add_argument("--work", type=Path, help="folder of scratch files and kernels")
-    runner.add_argument(
-        "--against", type=Path, help="compare with this file afterwards"
-    )
+    runner.add_argument("--against", type=Path, help="compare with this file then")
     runner.set_defaults(call=run)
+    turns = commands.add_parser(
+        "alternate", parents=[selection], help="measure two versions in turns"
+    )
+    turns.add_argument("--old", required=True, metavar="PYTHON", help="interpreter")
+    turns.add_argument("--new", required=True, metavar="PYTHON", help="interpreter")
+    turns.set_defaults(call=alternate)
     comparison = commands.add_parser("compare", help="print two files side by side")
     comparison.add_argument("old", type=Path)
     comparison.add_argument("new", type=Path)

@@ -55,9 +55,11 @@ def assignment_programs(
             max(NEIGHBOURS, round(n_vars / PER_DETECTION)), n_features, size, rng
         )
         ones = np.ones(A.shape[0])
-        truth = WarmStartedProgram(
-            A, ones, ones, np.zeros(A.shape[1]), np.ones(A.shape[1])
-        ).solve(clean @ hidden).y
+        truth = (
+            WarmStartedProgram(A, ones, ones, np.zeros(A.shape[1]), np.ones(A.shape[1]))
+            .solve(clean @ hidden)
+            .y
+        )
         noisy = clean + noise * rng.normal(size=clean.shape) * (clean != 0) * (
             clean != 1
         )

@@ -99,7 +99,12 @@ def main(n_programs: int = 6, questions: int = 20) -> None:
 
 
 def counts(kept: WarmStartedProgram) -> tuple[int, int, int, int]:
-    return kept.counts.simplex_iterations, kept.counts.lps, kept.counts.fractional, kept.counts.mips
+    return (
+        kept.counts.simplex_iterations,
+        kept.counts.lps,
+        kept.counts.fractional,
+        kept.counts.mips,
+    )
 
 
 def threads(programs, truths, visited) -> None:

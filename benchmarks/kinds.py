@@ -50,11 +50,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def run(
-    kind: Annotated[list[str], typer.Option(help=", ".join(KINDS))] = list(KINDS),  # noqa: B006
-    method: Annotated[list[str], typer.Option(help=", ".join(METHODS))] = list(METHODS),  # noqa: B006
+    kind: Annotated[list[str], typer.Option(help=", ".join(KINDS))] = list(KINDS),
+    method: Annotated[list[str], typer.Option(help=", ".join(METHODS))] = list(METHODS),
     setting: Annotated[list[str], typer.Option(help=", ".join(SETTINGS))] = list(
         SETTINGS
-    ),  # noqa: B006
+    ),
     draws: int = 5,
     weights: Annotated[
         Path | None,

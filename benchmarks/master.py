@@ -201,7 +201,9 @@ def relative_gap(problem: Problem, alpha: Array, w: Array) -> float:
     if not (np.isfinite(alpha).all() and np.isfinite(w).all()):
         return np.nan
     primal = 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
-    return (primal - dual_value(bundle, v, lam, project_to_simplices(alpha, bundle))) / problem.scale
+    return (
+        primal - dual_value(bundle, v, lam, project_to_simplices(alpha, bundle))
+    ) / problem.scale
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -263,7 +265,9 @@ def share_active(bundle: Bundle, v: Array, lam: float, tol: float) -> float:
 
 
 def own_interior_point(problem: Problem) -> Solution:
-    answer = solve_interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
+    answer = solve_interior_point(
+        problem.bundle, problem.v, problem.lam, TOL * problem.scale
+    )
     assert answer is not None
     return answer
 
@@ -365,7 +369,10 @@ def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
 def weights_of(problem: Problem, alpha: Array) -> Array:
     """Eq. 15, from α on the simplices."""
     bundle = problem.bundle
-    return -(problem.v + bundle.slopes.combine(project_to_simplices(alpha, bundle))) / problem.lam
+    return (
+        -(problem.v + bundle.slopes.combine(project_to_simplices(alpha, bundle)))
+        / problem.lam
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from clew import LOSSES, PRESETS, learn
 from clew.errors import NotConvergedWarning
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.models import BinaryProgram
 
 METHODS = ("clew", "paper", "yu-joachims")
@@ -98,8 +98,8 @@ def compare(n_programs: int, arguments: argparse.Namespace, console: Console) ->
         for lam in arguments.lams:
             results = {}
             task = model.task(programs, annotations, n_jobs=arguments.jobs)
-            annotated = Start(task, LOSSES["bridge"])
-            start = annotated.at(lam)
+            annotated = Initializer(task, LOSSES["bridge"])
+            start = annotated.weights_for(lam)
             console.print(
                 f"{fraction:.0%} λ={lam:g} start for all, on the annotated parts: {annotated.result or 'zero'}"
             )

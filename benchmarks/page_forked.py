@@ -107,7 +107,6 @@ class NoWorker:
 
 def main(arguments: list[str]) -> None:
     """Fork a server for each line that comes."""
-
     import clew.app.launch
     import clew.app.server
     import clew.app.session

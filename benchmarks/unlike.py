@@ -264,7 +264,7 @@ def main() -> None:
             for links in (
                 lambda one: peer_laptrack.links(one.points, **tuned),
                 overlap_links,
-            )  # noqa: B023
+            )
         ]
         events = int(np.mean([one.loss.annotated.sum() for one in clew]))
         print(

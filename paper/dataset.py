@@ -132,7 +132,9 @@ class Examiner:
 
     def __init__(self, dataset: Dataset, groups: frozenset[str]) -> None:
         self.dataset = dataset
-        self.pairs = FramePairBuilder(dataset.source, estimate_profile(dataset.source, groups))
+        self.pairs = FramePairBuilder(
+            dataset.source, estimate_profile(dataset.source, groups)
+        )
         self._made: dict[int, tuple[FramePair, EventTable]] = {}
 
     def missed(self, w: Array) -> Array:

@@ -144,7 +144,12 @@ class ExperimentData:
     @cached_property
     def all_examples(self) -> list[TrainingExample]:
         """The frame pairs with full annotation."""
-        return build_examples(FramePairBuilder(self.train.source, estimate_profile(self.train.source, self.groups)), self.full)
+        return build_examples(
+            FramePairBuilder(
+                self.train.source, estimate_profile(self.train.source, self.groups)
+            ),
+            self.full,
+        )
 
     @property
     def programs(self) -> list[Program]:

@@ -12,7 +12,7 @@ import numpy as np
 from clew.errors import NotConvergedWarning
 from clew.estimators.data import make_task
 from clew.learning.cccp import PRESETS, learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import get_loss
 from clew.learning.result import Record
 from paper.experiment_data import MODEL, ExperimentData
@@ -42,7 +42,7 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     start = (
         np.zeros(task.n_features)
         if job["start"] == "zero"
-        else Start(task, loss).at(data.setup.lam)
+        else Initializer(task, loss).weights_for(data.setup.lam)
     )
     began = time.process_time()
     seconds: list[float] = []

@@ -39,6 +39,7 @@ TOUCH_FILES = (
     "simulation/write.py",
     "tracking/movie.py",
     "tracking/measurement/store.py",
+    "tracking/training/generic_weights.py",  # a resource of the package
     "annotation/store/store.py",
     "annotation/store/sqlite.py",
     "annotation/store/acknowledged.py",

@@ -40,7 +40,11 @@ def make_predictions(learner):
 
 def make_task(learner, annotations, revision=0, events=None):
     return LearningTask(
-        revision, annotations, events or learner.pairs.profile.events, (), learner.tracker
+        revision,
+        annotations,
+        events or learner.pairs.profile.events,
+        (),
+        learner.tracker,
     )
 
 

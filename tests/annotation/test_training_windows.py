@@ -84,7 +84,9 @@ def test_what_is_told_comes_before_what_was_known(source, simulated):
         pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False]
     )
     told = windows.make_example(frame, denied, denied)
-    assert told.annotated[told.window.select_labels({int(sure[0]): 0}).popitem()[0]] == 0
+    assert (
+        told.annotated[told.window.select_labels({int(sure[0]): 0}).popitem()[0]] == 0
+    )
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
     other = simulated.known.select_frame(frame)[:4]
     example = windows.make_example(frame, other, other)

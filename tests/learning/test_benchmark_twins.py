@@ -25,7 +25,7 @@ from clew.datasets import (
 )
 from clew.datasets.entities import LABELS
 from clew.learning.cccp import learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import LOSSES
 from clew.models import BinaryProgram, Chain, Multiclass
 
@@ -48,7 +48,7 @@ def test_optimiser_every_setting_is_certified(programs, fraction, lam):
         for i, (program, y) in enumerate(zip(inputs, truths, strict=True))
     ]
     task = BinaryProgram().prepare(inputs, known).task(inputs, known)
-    start = Start(task, LOSSES["bridge"]).at(lam)
+    start = Initializer(task, LOSSES["bridge"]).weights_for(lam)
     result = learn(task, LOSSES["bridge"], lam, start=start)
     assert result.converged
     assert result.gap <= 1e-3
@@ -74,7 +74,7 @@ def test_optimiser_the_other_methods_arrive_too(preset):
         for program, y in zip(inputs, truths, strict=True)
     ]
     task = BinaryProgram().prepare(inputs, known).task(inputs, known)
-    start = Start(task, LOSSES["bridge"]).at(1.0)
+    start = Initializer(task, LOSSES["bridge"]).weights_for(1.0)
     ours, theirs = (
         learn(task, LOSSES["bridge"], 1.0, algorithm=PRESETS[name], start=start)
         for name in ("clew", preset)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
-from clew.learning.bounds import Bundle, dual_value, fit_unseen
+from clew.learning.bounds import Bundle, dual_value, fits_in_memory
 from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
@@ -411,8 +411,8 @@ def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_
     task = Chain().prepare(X, Y).task(X, Y)
     base = concave_part(task, BRIDGE, np.zeros(task.n_features)).features
     memory = 6_000_000
-    assert fit_unseen(len(X), base, memory, online=True)
-    assert not fit_unseen(len(X), base, memory)
+    assert fits_in_memory(len(X), base, memory, online=True)
+    assert not fits_in_memory(len(X), base, memory)
     result = learn(
         task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, memory=memory)
     )

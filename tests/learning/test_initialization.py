@@ -7,9 +7,9 @@ from clew.learning.cccp import learn
 from clew.learning.initialization import (
     OF_START,
     OWN_SHARE,
-    Start,
+    Initializer,
     coarsen_precision,
-    contrast,
+    estimate_contrast,
 )
 from clew.learning.losses import LOSSES, loss_values
 from clew.learning.task import Space
@@ -66,13 +66,13 @@ def task(complete=False):
 
 
 def test_contrast_points_where_the_annotations_point():
-    g = contrast(task())
+    g = estimate_contrast(task())
     assert g @ TASTE / np.linalg.norm(g) / np.linalg.norm(TASTE) > 0.5
 
 
 def test_contrast_leaves_a_fully_annotated_problem_alone():
-    assert contrast(task(complete=True)) is None
-    assert Start(task(complete=True), LOSSES["bridge"]).at(0.1) is None
+    assert estimate_contrast(task(complete=True)) is None
+    assert Initializer(task(complete=True), LOSSES["bridge"]).weights_for(0.1) is None
 
 
 @pytest.mark.parametrize("loss", ["bridge", "hinge", "pair"])
@@ -80,14 +80,19 @@ def test_the_start_gets_out_of_the_trap_at_zero(loss):
     problem = task()
     trapped = learn(problem, LOSSES[loss], 0.1)
     freed = learn(
-        problem, LOSSES[loss], 0.1, start=Start(problem, LOSSES[loss]).at(0.1)
+        problem,
+        LOSSES[loss],
+        0.1,
+        start=Initializer(problem, LOSSES[loss]).weights_for(0.1),
     )
     assert freed.objective < 0.8 * trapped.objective
     assert freed.w @ TASTE / np.linalg.norm(freed.w) / np.linalg.norm(TASTE) > 0.9
 
 
 def test_the_start_is_the_same_each_time():
-    one, two = (Start(task(), LOSSES["bridge"]).at(0.1) for _ in range(2))
+    one, two = (
+        Initializer(task(), LOSSES["bridge"]).weights_for(0.1) for _ in range(2)
+    )
     np.testing.assert_array_equal(one, two)
 
 
@@ -148,8 +153,8 @@ def test_a_start_on_the_annotated_part_is_precise_beside_its_own_objective(lam):
     )  # so easy that hardly any loss is left
     model = Chain(n_states=3)
     Y = [[k % 3 if rng.random() < 0.5 else None for k in range(12)] for _ in X]
-    start = Start(model.prepare(X, Y).task(X, Y), LOSSES["bridge"])
-    start.at(lam)
+    start = Initializer(model.prepare(X, Y).task(X, Y), LOSSES["bridge"])
+    start.weights_for(lam)
     assert start.result.gap <= max(
         start.algorithm.tol, OWN_SHARE * start.result.objective / (1 - OWN_SHARE)
     )

@@ -7,7 +7,7 @@ import pytest
 
 from clew.errors import InputError
 from clew.learning.cccp import learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import LOSSES, loss_values
 from clew.learning.path import fit_path, lambda_grid
 from clew.learning.task import Argmax, Space
@@ -55,9 +55,9 @@ def test_later_fits_start_from_the_bounds_of_earlier_ones():
 
 def test_a_start_on_the_annotated_parts_is_away_from_zero():
     task = assignment_task(n=8, known=0.4)
-    w = Start(task, BRIDGE).at(0.1)
+    w = Initializer(task, BRIDGE).weights_for(0.1)
     assert np.abs(w).max() > 0.01
-    assert Start(assignment_task(n=8, known=1.0), BRIDGE).at(0.1) is None
+    assert Initializer(assignment_task(n=8, known=1.0), BRIDGE).weights_for(0.1) is None
     (result,) = fit_path(task, BRIDGE, [0.1])
     assert result.objective <= learn(task, BRIDGE, 0.1, start=w).objective + 2e-3
 

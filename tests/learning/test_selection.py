@@ -12,7 +12,7 @@ from clew.learning.losses import LOSSES, loss_values
 from clew.learning.selection import (
     Fold,
     PathPoint,
-    _surrogates,
+    _surrogate_losses,
     best_point,
     cross_validate,
 )
@@ -178,5 +178,7 @@ def test_held_out_surrogates_without_a_needless_search(make):
         w = np.random.default_rng(seed).normal(size=task.n_features)
         predicted = task.argmax(w, Space.ALL, 0.0)
         np.testing.assert_allclose(
-            _surrogates(task, loss, w, predicted), loss_values(task, loss, w), atol=1e-9
+            _surrogate_losses(task, loss, w, predicted),
+            loss_values(task, loss, w),
+            atol=1e-9,
         )

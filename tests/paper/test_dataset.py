@@ -58,7 +58,9 @@ def test_the_loss_is_the_share_of_missed_events(whole):
     )  # so that it makes mistakes
     examiner = Examiner(whole, whole.source.has)
     loss = examiner.loss(tracker.coef_)
-    pairs = FramePairBuilder(whole.source, estimate_profile(whole.source, whole.source.has))
+    pairs = FramePairBuilder(
+        whole.source, estimate_profile(whole.source, whole.source.has)
+    )
     solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
     predicted = {event for one in solved for event in one.events}
     missed = [event for event in whole.truth.events if event not in predicted]

@@ -281,9 +281,9 @@ def test_features_times_a_huge_or_tiny_number(name, scale, regulariser):
 
 def test_one_feature_of_2_to_53_among_ones_gives_up_soon(monkeypatch):
     """Where floats allow no more precision, neither the ascent nor CCCP asks for it again and again."""
-    sweeps, rounds = ascent._sweeps, []
+    sweeps, rounds = ascent._sweep_groups, []
     monkeypatch.setattr(
-        ascent, "_sweeps", lambda *given: rounds.append(1) or sweeps(*given)
+        ascent, "_sweep_groups", lambda *given: rounds.append(1) or sweeps(*given)
     )
     X = [
         np.array(x)
@@ -536,7 +536,9 @@ def test_a_singular_master_problem(solver, regulariser):
         )
         bundle.add(linear, np.zeros(6))
         bundle.add(linear, np.zeros(6))
-    solved = solve_model_update(bundle, np.zeros(6), 0.3, regulariser, 100.0, 1e-7, solver)
+    solved = solve_model_update(
+        bundle, np.zeros(6), 0.3, regulariser, 100.0, 1e-7, solver
+    )
     assert np.isfinite(solved.w).all()
     assert -1e-9 <= solved.residual <= 1e-5
 

@@ -168,9 +168,7 @@ def test_frames_missing(folder):
 def test_a_mask_missing(folder):
     (folder / "01_SEG/mask002.tif").unlink()
     (folder / "01_GT/TRA/man_track001.tif").unlink()
-    track_refused(
-        folder, "01_SEG skipped: it lacks 1 of 4 frames", "01_GT/TRA skipped"
-    )
+    track_refused(folder, "01_SEG skipped: it lacks 1 of 4 frames", "01_GT/TRA skipped")
 
 
 def test_frames_out_of_order(folder):

@@ -797,7 +797,9 @@ def test_what_does_not_exist_is_told(tmp_path):
     write_folder(tmp_path / "02_GT/TRA", frames_of())
     with pytest.raises(InputError, match="02_GT/TRA exists: give it as labels"):
         open_movie(tmp_path / "02")
-    with pytest.raises(InputError, match="nowhere does not exist; expected a folder of TIFFs"):
+    with pytest.raises(
+        InputError, match="nowhere does not exist; expected a folder of TIFFs"
+    ):
         open_movie(labels=tmp_path / "nowhere")
 
 

@@ -18,7 +18,7 @@ from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.annotation.training_windows import TrainingWindows, WindowExample
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space
@@ -302,7 +302,7 @@ class Learner:
         if not self.initial.any():
             if previous is not None:
                 return None
-            return Start(task, get_loss("bridge")).at(self._lam(task))
+            return Initializer(task, get_loss("bridge")).weights_for(self._lam(task))
         if self.prior is None:
             return self.initial
         w = np.zeros(task.n_features)

@@ -104,7 +104,9 @@ class Predictions:
         Number of candidates to keep in memory, see `FramePairCache`.
     """
 
-    def __init__(self, pairs: FramePairBuilder, weights: Array, cached_candidates: int) -> None:
+    def __init__(
+        self, pairs: FramePairBuilder, weights: Array, cached_candidates: int
+    ) -> None:
         self.n_pairs = len(pairs)
         self._cached_candidates = cached_candidates
         self._reset(pairs, Weights(0, weights))

@@ -105,7 +105,9 @@ def calibrate(predictions: Iterable[PairSolution], scale: float = 1.0) -> Calibr
     return GENERIC_CALIBRATION.of_movie(margins)
 
 
-def event_probabilities(predictions: Iterable[PairSolution], scale: float = 1.0) -> Array:
+def event_probabilities(
+    predictions: Iterable[PairSolution], scale: float = 1.0
+) -> Array:
     """Return (n,) how likely each event of a movie is right; 1 if it was answered."""
     known = mark_torn_events(predictions)
     calibration = calibrate(known, scale)

@@ -132,7 +132,9 @@ def train(
     where = ComputeOptions.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     check_file(
-        output, lambda path: path.suffix == SUFFIX or persistence.describe_file(path), "weights"
+        output,
+        lambda path: path.suffix == SUFFIX or persistence.describe_file(path),
+        "weights",
     )
     opened = open_inputs(
         movies,

@@ -152,7 +152,9 @@ class StructuredCRF(RegularizedEstimator):
                 f"{type(data.model).__name__} offers no marginals; expected a "
                 "Multiclass, Chain or Tree"
             )
-        task = weight_examples(self._make_task(data.model, data.X, data.Y, None), data.weights)
+        task = weight_examples(
+            self._make_task(data.model, data.X, data.Y, None), data.weights
+        )
         with ProgressLine(self.verbose, "likelihood") as line:
 
             def report_iteration(iteration: int, objective: float, gap: float) -> None:

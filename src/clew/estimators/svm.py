@@ -25,7 +25,7 @@ from clew.estimators.data import (
 )
 from clew.estimators.model_selection import Split, make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
-from clew.learning.initialization import learn_from, starting_points
+from clew.learning.initialization import learn_from, make_starts
 from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.model_update import Regulariser, check_regulariser
 from clew.learning.passive_aggressive import MINI_BATCH, OnlineResult, learn_batch
@@ -232,9 +232,7 @@ class StructuredSVM(RegularizedEstimator):
             elif start is None and warm_start is not None:
                 known_weights = [warm_start.w]
             result = learn_from(
-                starting_points(
-                    task, loss, lam, known_weights, given=start, **settings
-                ),
+                make_starts(task, loss, lam, known_weights, given=start, **settings),
                 task,
                 loss,
                 lam,

@@ -1,1 +1,1 @@
-"""Sections 3 and 4 of the paper: losses, bounds, the model update, CCCP, the path of λ."""
+"""Learning from partial annotations (sections 3 and 4 of the paper)."""

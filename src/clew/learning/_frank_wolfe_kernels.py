@@ -1,4 +1,8 @@
-"""Bounds linked by group, as compiled code sees them: what a visit to one group reads and changes."""
+"""Compiled kernels of the block-coordinate Frank–Wolfe method.
+
+The bounds of each group form a linked list. A visit to a group reads and changes only
+the bounds in its list.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +17,38 @@ from clew.learning.task import Array, Indices, Mask
 
 
 class Bounds(NamedTuple):
-    """The arrays, as compiled code sees them; those of the bounds have room at the end."""
+    """Arrays of the bounds for compiled code, with spare capacity."""
 
     data: Array
     indices: NDArray[np.uint32]
-    begins: NDArray[np.int64]
-    """Bound k has the columns `indices[begins[k]:begins[k+1]]`."""
+    indptr: NDArray[np.int64]
+    """Bound k has the columns `indices[indptr[k]:indptr[k+1]]`."""
     offsets: Array
     alpha: Array
-    """On the simplex in each group."""
+    """Dual weights, on the simplex in each group."""
     idle: NDArray[np.int64]
     """Passes since α was last positive."""
     tags: NDArray[np.int64]
-    """What an oracle knows the output of a bound by; −1 where it does not."""
+    """Identifier by which an oracle recognizes the output of a bound, or −1."""
     group: NDArray[np.int64]
     following: NDArray[np.int64]
-    """The next bound of the same group; −1 at the end."""
+    """Next bound of the same group; −1 at the end."""
     head: NDArray[np.int64]
-    """(G,) the first bound of each group; −1 where there is none."""
+    """(G,) first bound of each group; −1 if it has none."""
     sizes: NDArray[np.int64]
-    """(G,) how many it has."""
+    """(G,) number of bounds in each group."""
     products: Array
-    """Inner products: ⟨a_i, a_j⟩ of bounds i and j of group g, counted from the oldest, at start[g] + i·room[g] + j."""
+    """⟨a_i, a_j⟩ of group g at start[g] + i·room[g] + j; the oldest bound has i = 0."""
     start: NDArray[np.int64]
     room: NDArray[np.int64]
-    """(G,) for how many bounds of a group there is room among the products."""
+    """(G,) capacity of each group's block of inner products."""
 
 
 class Scratch(NamedTuple):
-    """What a visit to a group writes: the rows of its bounds from the oldest on, their values at w, changes of α."""
+    """Buffers of a visit to a group, ordered from its oldest bound to its newest.
+
+    They hold the rows of its bounds, their values at w and the changes of α.
+    """
 
     rows: NDArray[np.int64]
     score: Array
@@ -50,7 +57,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def make_scratch(b: Bounds, groups: Indices) -> Scratch:
-    """Large enough for each of these groups and one bound more."""
+    """Allocate buffers for the largest of these groups and one more bound."""
     largest = 1
     for g in groups:
         largest = max(largest, b.sizes[g] + 1)
@@ -58,10 +65,10 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def combine(
+def add_weighted_rows(
     data: Array,
     indices: Indices,
-    begins: Indices,
+    indptr: Indices,
     weights: Array,
     n_rows: int,
     out: Array,
@@ -69,13 +76,13 @@ def combine(
     """Add Σ_k weights_k · row_k to out (d,)."""
     for k in range(n_rows):
         if weights[k] != 0.0:
-            for p in range(begins[k], begins[k + 1]):
+            for p in range(indptr[k], indptr[k + 1]):
                 out[indices[p]] += weights[k] * data[p]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link(b: Bounds, n_rows: int) -> None:
-    """The lists of the groups, anew; the newest bound first."""
+def link_bounds(b: Bounds, n_rows: int) -> None:
+    """Rebuild the linked lists of the groups, the newest bound first."""
     b.head[:] = -1
     b.sizes[:] = 0
     for k in range(n_rows):
@@ -86,33 +93,38 @@ def link(b: Bounds, n_rows: int) -> None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
-    """Move the bounds in the mask to the front, in place; returns how many there are. `link` must follow."""
+def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
+    """Move the bounds in the mask to the front, in place; return their number.
+
+    `link_bounds` must be called afterwards.
+    """
     _compact_products(b, mask)
     kept = 0
-    end = b.begins[0]
+    end = b.indptr[0]
     for k in range(n_rows):
-        first = b.begins[k]
-        last = b.begins[k + 1]
+        first = b.indptr[k]
+        last = b.indptr[k + 1]
         if not mask[k]:
             continue
         for p in range(first, last):
             b.data[end + p - first] = b.data[p]
             b.indices[end + p - first] = b.indices[p]
-        b.offsets[kept], b.alpha[kept] = b.offsets[k], b.alpha[k]
-        b.idle[kept], b.tags[kept], b.group[kept] = b.idle[k], b.tags[k], b.group[k]
-        b.begins[kept] = (
-            end  # kept ≤ k, so that the begins that are still to be read stay
-        )
+        b.offsets[kept] = b.offsets[k]
+        b.alpha[kept] = b.alpha[k]
+        b.idle[kept] = b.idle[k]
+        b.tags[kept] = b.tags[k]
+        b.group[kept] = b.group[k]
+        # kept ≤ k, so that this overwrites no start that is still needed
+        b.indptr[kept] = end
         end += last - first
         kept += 1
-    b.begins[kept] = end
+    b.indptr[kept] = end
     return kept
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _compact_products(b: Bounds, mask: Mask) -> None:
-    """Move the inner products of the bounds in the mask to the front of their groups' blocks, in place."""
+    """Move the inner products of the bounds in the mask to the front, by group."""
     places = np.empty(max(1, b.sizes.max()), np.int64)
     for g in range(len(b.head)):
         size = b.sizes[g]
@@ -126,15 +138,15 @@ def _compact_products(b: Bounds, mask: Mask) -> None:
         if kept == size:
             continue
         chosen = places[size - kept : size]
-        for i in range(kept):  # what is read lies at or behind what is written
+        for i in range(kept):  # in place: reads never precede writes
             for j in range(kept):
-                there = b.start[g] + chosen[i] * b.room[g] + chosen[j]
-                b.products[b.start[g] + i * b.room[g] + j] = b.products[there]
+                source = b.start[g] + chosen[i] * b.room[g] + chosen[j]
+                b.products[b.start[g] + i * b.room[g] + j] = b.products[source]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> None:
-    """Write the inner products into blocks of other sizes."""
+    """Copy the inner products into blocks of other sizes."""
     for g in range(len(b.head)):
         for i in range(b.sizes[g]):
             for j in range(b.sizes[g]):
@@ -144,46 +156,55 @@ def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> 
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def multiply(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
-    """The inner products of bound k, at this place of group g, with the bounds before it; `dense` (d,) is scratch."""
-    for p in range(b.begins[k], b.begins[k + 1]):
+def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
+    """Compute the inner products of bound k with the earlier bounds of group g.
+
+    Bound k is at position `place` of its group; `dense` (d,) is scratch and stays zero.
+    """
+    for p in range(b.indptr[k], b.indptr[k + 1]):
         dense[b.indices[p]] = b.data[p]
     origin = b.start[g]
     room = b.room[g]
     other = k
     for i in range(place, -1, -1):
         product = 0.0
-        for p in range(b.begins[other], b.begins[other + 1]):
+        for p in range(b.indptr[other], b.indptr[other + 1]):
             product += b.data[p] * dense[b.indices[p]]
         b.products[origin + place * room + i] = product
         b.products[origin + i * room + place] = product
         other = b.following[other]
-    for p in range(b.begins[k], b.begins[k + 1]):
+    for p in range(b.indptr[k], b.indptr[k + 1]):
         dense[b.indices[p]] = 0.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def multiply_all(b: Bounds, groups: Indices, dense: Array) -> None:
-    """All inner products of these groups, anew."""
+def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
+    """Recompute all inner products of these groups."""
     for g in groups:
         k = b.head[g]
         for place in range(b.sizes[g] - 1, -1, -1):
-            multiply(b, g, k, place, dense)
+            multiply_bound(b, g, k, place, dense)
             k = b.following[k]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def bound_value(b: Bounds, k: int, w: Array) -> float:
-    """Bound k at w, relative to its group's base."""
+    """Return the value of bound k at w, relative to its group's base."""
     total = 0.0
-    for p in range(b.begins[k], b.begins[k + 1]):
+    for p in range(b.indptr[k], b.indptr[k + 1]):
         total += b.data[p] * w[b.indices[p]]
     return total + float(b.offsets[k])
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
-    """The rows of a group's bounds and their values at w, into the scratch; returns the highest."""
+    """Write the rows of a group's bounds and their values at w to the scratch.
+
+    Returns
+    -------
+    best : float
+        The highest value.
+    """
     k = b.head[g]
     best = -np.inf
     for i in range(b.sizes[g] - 1, -1, -1):
@@ -198,9 +219,14 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
 def link_if_higher(
     b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
 ) -> bool:
-    """Score group g and add bound k, written at the end, if it is above all others at w; says whether it was.
+    """Link the new bound k into group g if it is above the group's other bounds at w.
 
-    There is room for it among the group's inner products; the scratch has it as the last one then.
+    The bound is already written at the end, and its group's block of inner products has
+    capacity for it. A linked bound is the last one in the scratch.
+
+    Returns
+    -------
+    linked : bool
     """
     best = score_group(b, g, w, scratch)
     value = bound_value(b, k, w)
@@ -212,7 +238,7 @@ def link_if_higher(
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
-    multiply(b, g, k, b.sizes[g], dense)
+    multiply_bound(b, g, k, b.sizes[g], dense)
     scratch.rows[b.sizes[g]] = k
     scratch.score[b.sizes[g]] = value
     b.sizes[g] += 1
@@ -220,7 +246,7 @@ def link_if_higher(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def append(
+def append_rows(
     b: Bounds,
     n_rows: int,
     data: Array,
@@ -231,15 +257,21 @@ def append(
     w: Array,
     dense: Array,
 ) -> int:
-    """Write rows at the end and link those that are above their group's other bounds at w."""
+    """Write rows at the end; link those above their group's other bounds at w.
+
+    Returns
+    -------
+    n_rows : int
+        Number of bounds afterwards.
+    """
     scratch = make_scratch(b, groups)
     for i in range(len(groups)):
-        begin = b.begins[n_rows]
+        begin = b.indptr[n_rows]
         size = indptr[i + 1] - indptr[i]
         for p in range(size):
             b.data[begin + p] = data[indptr[i] + p]
             b.indices[begin + p] = indices[indptr[i] + p]
-        b.begins[n_rows + 1] = begin + size
+        b.indptr[n_rows + 1] = begin + size
         b.offsets[n_rows] = offsets[i]
         n_rows += link_if_higher(b, groups[i], n_rows, w, -1, dense, scratch)
     return n_rows
@@ -249,9 +281,14 @@ def append(
 def improve_group(
     b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch
 ) -> float:
-    """Pairwise steps on a group whose values at w are in the scratch; α and w move, returns the gap before.
+    """Take pairwise steps on a group whose values at w are in the scratch.
 
-    The inner products tell the values after a step, so that w moves once for all steps.
+    The inner products give the values after a step, so that w moves once for all steps.
+
+    Returns
+    -------
+    gap : float
+        The group's gap before the steps.
     """
     size = b.sizes[g]
     rows = scratch.rows[:size]
@@ -280,7 +317,7 @@ def improve_group(
         if moved[i] != 0.0:
             move = moved[i] / lam
             k = rows[i]
-            for p in range(b.begins[k], b.begins[k + 1]):
+            for p in range(b.indptr[k], b.indptr[k + 1]):
                 w[b.indices[p]] -= move * b.data[p]
             moved[i] = 0.0
     return gap
@@ -290,7 +327,10 @@ def improve_group(
 def visit_groups(
     b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array
 ) -> None:
-    """Pairwise steps on groups in turn; `gaps` (G,) has what each was before."""
+    """Take pairwise steps on groups in turn.
+
+    `gaps` (n_groups,) receives the gap of each visited group before its steps.
+    """
     scratch = make_scratch(b, groups)
     for g in groups:
         score_group(b, g, w, scratch)

@@ -1,4 +1,4 @@
-"""Every switch of Algorithm 1, and the presets of the lesion study."""
+"""Options of Algorithm 1, and the presets of the lesion study."""
 
 from __future__ import annotations
 
@@ -20,52 +20,65 @@ from clew.utils.validation import (
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Every switch of Algorithm 1."""
+    """Options of Algorithm 1."""
 
     groups: int | str = "auto"
-    """Groups of bounds: 1 is the paper's, the number of examples the tightest, "auto" as many as `memory` allows."""
+    """Number of groups of bounds.
+
+    1 is the paper's method, the number of examples gives the tightest model, and "auto"
+    uses as many groups as `memory` allows.
+    """
     recycle: bool = True
     """Keep bounds from one CCCP iteration to the next."""
     adaptive: bool = True
-    """Start at precision `epsilon` and multiply by `rho` at each CCCP iteration; otherwise at `tol` at once."""
+    """Start at precision `epsilon` and multiply it by `rho` in each CCCP iteration.
+
+    If False, every CCCP iteration has the precision `tol`.
+    """
     epsilon: float = 1.0
     rho: float = 0.5
     tol: float = 1e-3
     """ε_min: the certified gap of the last convexified problem."""
     eta: float = 1e-3
-    """Stop when a CCCP iteration at full precision lowers J by no more."""
+    """Stop when a CCCP iteration at full precision lowers J by at most this."""
     starts: int = 1
-    """Starts of CCCP where the problem is not convex; the lowest objective wins (`start.learn_from`)."""
+    """Number of starts of CCCP if the problem is not convex.
+
+    The lowest objective wins (`initialization.learn_from`).
+    """
     max_passes: float = 5000
     time_limit: float | None = None
     """In seconds."""
     memory: int = 2**30
-    """Bytes that the bounds may take at the most, while their arrays grow too. Few bounds take little of it."""
+    """Largest number of bytes for the bounds, including copies while arrays grow."""
     stabilise: bool = True
-    """Look between the best w and the model's minimiser, nearer to the best one the more the model overpromises.
+    """Evaluate between the best w and the model's minimizer.
 
-    A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
-    By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
+    The minimizer of a model with few bounds is far away, where new bounds are loose
+    near the optimum. The step is shorter the more the model was too optimistic. By
+    convexity, each pass still reduces the gap: in proportion to the step, or by a new
+    bound.
     """
     patience: int = 10
     """Model updates that a bound may be inactive before it is dropped."""
     solver: Solver = "auto"
-    """Of the L2 model update: "interior-point", "ascent" or "auto"."""
+    """Solver of the L2 model update: "interior-point", "ascent" or "auto"."""
     stochastic: bool | Literal["auto"] = "auto"
-    """Look at the data in batches, and move w after each (stochastic.py), before exact passes certify the rest.
+    """Update w after each batch of examples, before exact passes certify the result.
 
-    "auto": wherever the task can answer one example at a time (`OnlineTask`), except if `solver` is "interior-point".
-    Otherwise by batches, with at least `STOCHASTIC_GROUPS` groups and `STOCHASTIC_WEIGHTS` weights.
+    "auto" enables this if the task has an argmax for one example at a time
+    (`OnlineTask`), unless `solver` is "interior-point". For other tasks it needs at
+    least `STOCHASTIC_GROUPS` groups and `STOCHASTIC_WEIGHTS` weights.
     """
     random_state: int = 0
-    """Seed of the order in which the stochastic phase looks at the groups."""
+    """Seed of the order in which the stochastic phase visits the groups."""
     identities: bool = True
-    """Spare the search in Y° where `losses.simplify` proves it needless."""
+    """Avoid the search in Y° if `losses.simplify` allows it."""
     recombine: InitVar[bool | None] = None
     """Deprecated, without effect."""
 
     def __post_init__(self, recombine: bool | None) -> None:
-        """Refuse what is no setting; whole floats become integers, so that they can count."""
+        """Validate the options; convert whole floats to integers."""
         if recombine is not None:
             warnings.warn(
                 "Algorithm(recombine=…) has no effect", DeprecationWarning, stacklevel=3
@@ -95,19 +108,24 @@ class Algorithm:
             "auto",
         ):
             raise InputError(
-                f"stochastic must be True, False or 'auto', not {short_repr(self.stochastic)}"
+                "stochastic must be True, False or 'auto', not "
+                f"{short_repr(self.stochastic)}"
             )
         check_choice(self.solver, "solver", SOLVERS)
 
 
 LAMBDAS = 1e-100, 1e100
-"""The smallest and the largest λ: with features of the largest size, products of both are still numbers."""
+"""Smallest and largest λ; products with the largest features do not overflow."""
 FOR_EVER = 10**9
 STOCHASTIC_GROUPS = 100
 STOCHASTIC_WEIGHTS = 10_000
-"""With fewer groups batches are too small to pay. With fewer weights most of them change with every example, and
-batches take no fewer passes (benchmarks/letters.py, 4,082 weights); one example after the other pays there too: 5.2
-instead of 7.3 CPU s side by side, full annotation."""
+"""Smallest problem for stochastic batches.
+
+With fewer groups the batches are too small to pay. With fewer weights most of them
+change with every example, and batches take no fewer passes (benchmarks/letters.py,
+4,082 weights). One example at a time pays there too: 5.2 instead of 7.3 CPU s, full
+annotation.
+"""
 PAPER = Algorithm(groups=1, stabilise=False, stochastic=False, patience=FOR_EVER)
 
 PRESETS: dict[str, Algorithm] = {
@@ -118,15 +136,19 @@ PRESETS: dict[str, Algorithm] = {
     "adaptive-only": replace(PAPER, recycle=False),
     "bmrm": replace(PAPER, adaptive=False),
 }
-"""The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""
+"""Lesion study of section 5.4, and clew's default.
+
+BMRM is Yu & Joachims' procedure on a convex problem.
+"""
 
 
 def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """A preset by its name, or the algorithm itself."""
+    """Look up a preset by its name; return an Algorithm unchanged."""
     if isinstance(algorithm, Algorithm):
         return algorithm
     if not isinstance(algorithm, str) or algorithm not in PRESETS:
         raise InputError(
-            f"unknown algorithm {short_repr(algorithm)}; the presets are {', '.join(PRESETS)}"
+            f"unknown algorithm {short_repr(algorithm)}; the presets are "
+            f"{', '.join(PRESETS)}"
         )
     return PRESETS[algorithm]

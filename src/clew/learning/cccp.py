@@ -1,8 +1,10 @@
 """Algorithm 1: CCCP with bounds recycling and adaptive precision.
 
-min_w J(w) = λΩ(w) + (1/N) Σ_n [C_n(w) − R_n(w)], see losses.py. CCCP iteration t replaces −R by its linear upper bound
-at w_t (Eq. 8), which makes the problem convex, and solves it with linear lower bounds under C until the gap is ε_t.
-The paper's method, Yu & Joachims' procedure, BMRM and clew's default are this code with other arguments: `PRESETS`.
+Minimize J(w) = λΩ(w) + (1/N) Σ_n [C_n(w) − R_n(w)], see `losses`. CCCP iteration t
+replaces −R by its linear upper bound at w_t (Eq. 8), which makes the problem convex,
+and solves it with linear lower bounds under C until the gap is ε_t. The paper's method,
+Yu & Joachims' procedure, BMRM and clew's default differ only in the arguments:
+`PRESETS`.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from clew.learning.bounds import Bundle, make_groups
 from clew.learning.frank_wolfe import (
     StochasticPhase,
     Watch,
-    asked,
-    begins_unseen,
+    evaluate_uninterrupted,
+    knows_groups_in_advance,
     uses_stochastic_phase,
 )
 from clew.learning.losses import (
@@ -56,15 +58,15 @@ log = logging.getLogger("clew")
 Callback = Callable[[Record], None]
 
 
-class LimitReached(Exception):  # not an error: a limit that ends the loops
-    """The passes or the time that were allowed are used up."""
+class LimitReached(Exception):
+    """Raised to end the loops when the pass or time limit is reached."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
 
 
 class OracleCounter:
-    """What a fit has asked of its data, how long that took, and the lines of its history."""
+    """Evaluates C and R, and counts passes, time and history of a fit."""
 
     def __init__(
         self,
@@ -85,11 +87,11 @@ class OracleCounter:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the fit began."""
+        """Seconds since the start of the fit."""
         return time.perf_counter() - self.began
 
     def reward(self, w: Array) -> LinearBounds:
-        """R_n and its subgradients at w."""
+        """Evaluate R_n and its subgradients at w."""
         began = time.perf_counter()
         reward = concave_part(self.task, self.loss, w)
         self.seconds += time.perf_counter() - began
@@ -97,16 +99,17 @@ class OracleCounter:
         return reward
 
     def penalty(self, w: Array) -> LinearBounds:
-        """C_n and its subgradients at w: line 7."""
-        return self._penalty(w, None, 1.0)
+        """Evaluate C_n and its subgradients at w (line 7)."""
+        return self._evaluate_penalty(w, None, 1.0)
 
     def batch(self, w: Array, examples: Indices) -> LinearBounds:
-        """C_n and its subgradients at w for some examples, counted as their share of a pass."""
-        return self._penalty(w, examples, len(examples) / self.task.n_examples)
+        """Evaluate C_n for some examples, counted as their share of a pass."""
+        return self._evaluate_penalty(w, examples, len(examples) / self.task.n_examples)
 
-    def _penalty(
+    def _evaluate_penalty(
         self, w: Array, examples: Indices | None, share: float
     ) -> LinearBounds:
+        """Evaluate C_n and count it as a share of a pass."""
         began = time.perf_counter()
         linear = convex_part(self.task, self.loss, w, examples)
         self.seconds += time.perf_counter() - began
@@ -114,8 +117,8 @@ class OracleCounter:
         self.reward_count += self.loss.needs_clipping * share
         return linear
 
-    def passed(self, share: float, seconds: float) -> None:
-        """Count inferences for C that a task made on its own, while w moved."""
+    def add_inferences(self, share: float, seconds: float) -> None:
+        """Count inferences for C that an online oracle made while w moved."""
         self.count = self.count + share
         self.seconds = self.seconds + seconds
 
@@ -128,7 +131,7 @@ class OracleCounter:
         precision: float,
         certified: bool,
     ) -> None:
-        """Tell the callback where the fit stands; what is certified goes into the history too."""
+        """Report progress to the callback; add certified records to the history."""
         record = Record(
             iteration,
             self.count,
@@ -146,14 +149,14 @@ class OracleCounter:
             self.callback(record)
 
     def limit_reached(self) -> Status | None:
-        """The limit that was reached, if any."""
+        """Return the limit that was reached, or None."""
         if self.count >= self.algorithm.max_passes:
             return Status.PASS_LIMIT
         limit = self.algorithm.time_limit
         return Status.TIME_LIMIT if limit is not None and self.elapsed > limit else None
 
     def check_limits(self) -> None:
-        """Raise where a limit was reached."""
+        """Raise LimitReached if a limit was reached."""
         status = self.limit_reached()
         if status is not None:
             raise LimitReached(status)
@@ -161,7 +164,10 @@ class OracleCounter:
     def first_bundle(
         self, convex: LinearBounds | None, base: LinearBounds, warm_start: Result | None
     ) -> Bundle:
-        """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
+        """Create the bundle, with the bounds of an earlier fit that still hold.
+
+        Without `convex`, every example is a group.
+        """
         task = self.task
         options = self.algorithm
         groups = np.arange(task.n_examples)
@@ -188,15 +194,17 @@ log = logging.getLogger("clew")
 
 INITIAL_STEP_SIZE = 0.5
 SMALLEST_STEP_SIZE = 0.2
-"""The share of the way from the best w to the model's minimiser."""
+"""Initial and smallest step from the best w towards the model's minimizer."""
 MODEL_PRECISION = 0.2
 FINEST_PRECISION = 1e-3
-"""How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
-that gets no further is said to have stalled."""
+"""Precision of a model update as a share of the remaining gap.
+
+The second value is the finest that is tried before a fit counts as stalled.
+"""
 REPEATS = 10
-"""OracleCounter in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
+"""Consecutive passes with the same w and bounds, after which rounding hides the gap."""
 STALLS = 3
-"""CCCP iterations in a row that stalled where they began: more precision is asked for in vain."""
+"""Consecutive CCCP iterations that may stall at their initial point."""
 
 
 def learn(
@@ -210,20 +218,41 @@ def learn(
     warm_start: Result | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Minimise J from `start` (zero if None); bounds of `warm_start` are re-used where they still hold."""
+    """Minimize J by CCCP.
+
+    Parameters
+    ----------
+    task : Task
+    loss : Loss
+    lam : float
+        Strength λ of the regularization.
+    regulariser : "l2" or "l1"
+    algorithm : Algorithm, optional
+    start : ndarray of shape (n_features,), optional
+        Initial weights; those of `warm_start`, or zero, if None.
+    warm_start : Result, optional
+        Earlier fit, whose bounds are reused if they still hold.
+    callback : callable, optional
+        ``callback(record)`` is called after each model update.
+
+    Returns
+    -------
+    result : Result
+    """
     algorithm = Algorithm() if algorithm is None else algorithm
     lam = check_positive(lam, "λ", LAMBDAS[1])
     if lam < LAMBDAS[0]:
         raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
-    for given, kind in (
+    for argument, kind in (
         (task, Task),
         (loss, Loss),
         (algorithm, Algorithm),
         (warm_start, Result | None),
     ):
-        if not isinstance(given, kind):
+        if not isinstance(argument, kind):
             raise InputError(
-                f"learn got {short_repr(given)}; expected a {getattr(kind, '__name__', 'Result or None')}"
+                f"learn got {short_repr(argument)}; expected a "
+                f"{getattr(kind, '__name__', 'Result or None')}"
             )
     check_callable(callback, "callback")
     if task.n_examples == 0:
@@ -232,7 +261,7 @@ def learn(
     if algorithm.identities:
         loss = simplify(loss, task)
     require_spaces(loss, task)
-    w = _start(task, start, warm_start)
+    w = _check_start(task, start, warm_start)
     finest = separate_examples(task) if algorithm.groups == "auto" else task
     result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(
         w, warm_start
@@ -240,8 +269,8 @@ def learn(
     return replace(result, n_examples=task.n_examples)
 
 
-def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
-    """The first w, checked."""
+def _check_start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
+    """Return the validated initial weights."""
     if start is None:
         start = np.zeros(task.n_features) if warm_start is None else warm_start.w
     w = np.array(check_floats(start, "start"))
@@ -254,7 +283,7 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
 
 @dataclass(frozen=True)
 class _Convex:
-    """Σ_n C_n(w) at some w, and the bounds that are tight there."""
+    """Σ_n C_n at a point w, and the bounds that are tight there."""
 
     total: float
     linear: LinearBounds
@@ -262,7 +291,7 @@ class _Convex:
 
 @dataclass(frozen=True)
 class _Point:
-    """Where the algorithm stands: w_t with J and the linear upper bound on −R there."""
+    """Iterate w_t, with J and the linear upper bound on −R there."""
 
     w: Array
     convex: _Convex
@@ -270,11 +299,11 @@ class _Point:
     v: Array
     """−Σ_n φ(x_n, ỹ_n): N times Eq. 10 with its sign."""
     constant: float
-    """−Σ_n of the reward's offsets, so that ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
+    """−Σ_n of the reward's offsets: ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
 
 class _Run:
-    """One call of `learn`. Sums over examples inside, means in what it reports."""
+    """State of one call of `learn`; sums over examples inside, means in reports."""
 
     def __init__(
         self,
@@ -297,7 +326,7 @@ class _Run:
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
         self.rebases = False
-        """Whether the bounds get new bases while CCCP goes on; the stochastic phase keeps sums over the old ones."""
+        """Whether CCCP iterations change the bases; not with a stochastic phase."""
         self.phase: StochasticPhase | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
@@ -305,13 +334,13 @@ class _Run:
         self.gap = np.inf
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
-        """Algorithm 1; whatever ends it, the best iterate is returned."""
-        reward, interrupted = asked(self.passes.reward, w)
+        """Run Algorithm 1; return the best iterate even after a limit or Ctrl-C."""
+        reward, interrupted = evaluate_uninterrupted(self.passes.reward, w)
         linear: LinearBounds | None = None
-        if not begins_unseen(
+        if not knows_groups_in_advance(
             self.algorithm, self.regulariser, self.task, self.loss, reward
         ):
-            linear, again = asked(self.passes.penalty, w)
+            linear, again = evaluate_uninterrupted(self.passes.penalty, w)
             interrupted |= again
         self.bundle = self.passes.first_bundle(linear, reward, warm_start)
         phased = uses_stochastic_phase(
@@ -326,7 +355,7 @@ class _Run:
             linear = self.passes.penalty(w) if linear is None else linear
             phased = not self._is_solved(w, linear, reward)
         if phased and not interrupted:
-            w, linear, reward = self._stochastic_phase(w, linear, reward)
+            w, linear, reward = self._run_stochastic_phase(w, linear, reward)
             interrupted = self.phase is not None and self.phase.interrupted
         by_ascent = (
             choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
@@ -339,15 +368,15 @@ class _Run:
         try:
             if interrupted:
                 raise KeyboardInterrupt
-            point = self._outer(self._point(*self.best, reward))
+            point = self._run_cccp(self._linearize_reward(*self.best, reward))
             status = (
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
             )
         except LimitReached as limit:
-            point = self._point(*self.best)
+            point = self._linearize_reward(*self.best)
             status = limit.status
         except KeyboardInterrupt:
-            point = self._point(*self.best, reward if interrupted else None)
+            point = self._linearize_reward(*self.best, reward if interrupted else None)
             status = Status.INTERRUPTED
         warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
@@ -377,8 +406,8 @@ class _Run:
             fallbacks=self.fallbacks,
         )
 
-    def _outer(self, point: _Point) -> _Point:
-        """The CCCP iterations: lines 3 to 15."""
+    def _run_cccp(self, point: _Point) -> _Point:
+        """Run the CCCP iterations (lines 3 to 15)."""
         options = self.algorithm
         precision = options.epsilon if options.adaptive else options.tol
         stalls = 0
@@ -394,26 +423,32 @@ class _Run:
                 self._add(point.convex.linear, point.w)
             if self.iteration > 1 and self.rebases:
                 self.bundle.rebase()
-            stalled = self._inner(point, precision)
+            stalled = self._minimize_convexified(point, precision)
             stalls = stalls + 1 if stalled and self.best[0] is point.w else 0
             w, convex = self.best
-            if (
-                w is point.w
-            ):  # nothing better within the precision: same v, so no new inference for R
+            if w is point.w:
+                # no improvement within the precision: v is the same, so R is not needed
                 decrease = 0.0
                 precision = min(precision, max(self.gap, options.tol))
             else:
-                following = self._point(w, convex)
+                following = self._linearize_reward(w, convex)
                 decrease = point.objective - following.objective
                 point = following
             if (
                 precision <= options.tol or stalls >= STALLS
             ) and decrease <= options.eta:
                 return point
-            self.passes.check_limits()  # iterations that stall look at no data, and so are not counted by passes
+            # stalled iterations evaluate no data, so that passes do not count them
+            self.passes.check_limits()
 
-    def _inner(self, point: _Point, precision: float) -> bool:
-        """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then; whether it stalled before."""
+    def _minimize_convexified(self, point: _Point, precision: float) -> bool:
+        """Minimize J̃_t to the given precision (lines 6 to 12); `best` becomes w_{t+1}.
+
+        Returns
+        -------
+        stalled : bool
+            Whether floating-point precision ended it first.
+        """
         upper = point.objective
         lower = lower_bound_from_duals(
             self.bundle, point.v, self.lam * self.n, self.regulariser
@@ -443,18 +478,18 @@ class _Run:
                 return False
             if stalled and share > FINEST_PRECISION:
                 self.passes.check_limits()
-                share /= (
-                    4  # the update was all too rough: the same again, more precisely
-                )
+                # the update was too imprecise: repeat it with more precision
+                share /= 4
                 continue
             if stalled or repeats > REPEATS:
                 log.warning(
-                    "the gap stays at %.3g: limited by floating-point precision; consider scaling the features",
+                    "the gap stays at %.3g: limited by floating-point precision; "
+                    "consider scaling the features",
                     upper - lower,
                 )
                 return True
             self.passes.check_limits()
-            upper = self._look(point, w, upper)
+            upper = self._evaluate_step(point, w, upper)
             self.gap = upper - lower
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
@@ -465,26 +500,29 @@ class _Run:
                 else 0
             )
             proposed = w
-            # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more. But no
-            # more than helps: the paper's method moves it little for hundreds of passes in a row.
+            # An imprecise model update proposes a similar w again: if the gap hardly
+            # changes, increase the precision. The limit matters for the paper's method,
+            # whose gap changes little for hundreds of passes.
             share = (
                 MODEL_PRECISION
                 if upper - lower <= 0.9 * gap
                 else max(share / 2, FINEST_PRECISION)
             )
 
-    def _stochastic_phase(
+    def _run_stochastic_phase(
         self, w: Array, linear: LinearBounds | None, reward: LinearBounds
     ) -> tuple[Array, LinearBounds, LinearBounds]:
-        """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
+        """Run Frank–Wolfe passes from w; return w, C and R at the end.
+
+        Returns the initial point if its J is lower.
+        """
         if linear is not None and self.loss.reward is None:
-            self._add(
-                linear, w
-            )  # without a base, every group needs a bound to begin with
+            # without a base, every group needs an initial bound
+            self._add(linear, w)
         watch = Watch(
             self.passes.reward,
-            self.passes.passed,
-            self._progress,
+            self.passes.add_inferences,
+            self._report_estimate,
             self.passes.limit_reached,
         )
         self.phase = StochasticPhase(
@@ -497,7 +535,7 @@ class _Run:
             watch,
         )
         following = self.phase.run(w, reward)
-        found = (
+        final = (
             following,
             self.passes.penalty(following),
             reward.at(following)
@@ -505,40 +543,43 @@ class _Run:
             else self.passes.reward(following),
         )
         if self.phase.fixed_reward or not w.any():
-            return found
-        known = w, self.passes.penalty(w) if linear is None else linear, reward
-        return min(found, known, key=lambda at: self._objective(*at))
+            return final
+        initial = w, self.passes.penalty(w) if linear is None else linear, reward
+        return min(final, initial, key=lambda candidate: self._objective(*candidate))
 
     def _objective(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> float:
-        """J(w), Eq. 7, as a sum over examples."""
+        """Return J(w), Eq. 7, as a sum over examples."""
         return (
-            self._regularised(w)
+            self._regularization(w)
             + float(convex.values.sum())
             - float(reward.values.sum())
         )
 
     def _is_solved(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> bool:
-        """Whether the bounds of an earlier fit certify w already."""
+        """Return whether the bounds of an earlier fit already certify w."""
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
         lower = lower_bound_from_duals(
             self.bundle, v, self.lam * self.n, self.regulariser
         ) - float(reward.offsets.sum())
         return self._objective(w, convex, reward) - lower <= self.algorithm.tol * self.n
 
-    def _progress(self, estimate: float, lower: float, precision: float) -> None:
-        """Tell the callback where the stochastic phase stands, by its own estimate."""
+    def _report_estimate(self, estimate: float, lower: float, precision: float) -> None:
+        """Report the estimates of the stochastic phase to the callback."""
         lower /= self.n
         self._record(
             lower + estimate / self.n, lower, precision / self.n, certified=False
         )
 
-    def _look(self, point: _Point, w: Array, upper: float) -> float:
-        """Evaluate J̃_t between the best w and this one, add the bounds found there, and return the best value."""
+    def _evaluate_step(self, point: _Point, w: Array, upper: float) -> float:
+        """Evaluate J̃_t on the way from the best w to this one; return the best value.
+
+        The bounds at the evaluated point are added.
+        """
         if self.algorithm.stabilise:
             w = self.best[0] + self.reach * (w - self.best[0])
         convex = self._add(self.passes.penalty(w), w)
         value = (
-            self._regularised(w)
+            self._regularization(w)
             + convex.total
             + float(dot(point.v, w))
             + point.constant
@@ -555,20 +596,21 @@ class _Run:
     def _model_update(
         self, point: _Point, precision: float, tol: float
     ) -> tuple[Array, float]:
-        """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
+        """Return the model's minimizer and its lower bound on J̃_t (line 9).
 
-        While the stochastic phase still gets on, its passes are the update; later they come before an exact one.
+        While Frank–Wolfe passes make progress, they are the update. Later, one pass
+        precedes each exact update. The lower bound is a mean over examples.
         """
         if self.phase is not None and not self.phase.exhausted:
             self.reach = 1.0
             w, lower = self.phase.update(point.v, precision * self.n)
             return w, (lower + point.constant) / self.n
         if self.phase is not None:
-            self.phase.one_pass(point.v)
+            self.phase.run_single_pass(point.v)
         return self._exact_update(point, tol)
 
     def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
-        """The model's minimiser and its lower bound, whatever the data would say there."""
+        """Solve the model update; return its minimizer and lower bound."""
         began = time.perf_counter()
         radius = max(point.objective, 0.0) / self.lam
         with single_threaded_blas():
@@ -587,35 +629,41 @@ class _Run:
         self.fallbacks += solved.fell_back
         return solved.w, (solved.lower_bound + point.constant) / self.n
 
-    def _point(
+    def _linearize_reward(
         self, w: Array, convex: _Convex, reward: LinearBounds | None = None
     ) -> _Point:
-        """J and the linear upper bound on −R at w: line 4."""
+        """Return J and the linear upper bound on −R at w (line 4)."""
         reward = self.passes.reward(w) if reward is None else reward
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
         objective = (
-            self._regularised(w) + convex.total - float(reward.values.sum())
+            self._regularization(w) + convex.total - float(reward.values.sum())
         ) / self.n
         return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
 
     def _add(self, linear: LinearBounds, w: Array) -> _Convex:
-        """Add bounds (line 8) and return Σ C_n(w); an argmax below a bound that it gave itself is noticed here."""
+        """Add bounds (line 8) and return Σ C_n(w).
+
+        An argmax below a bound that it returned earlier is inexact; that is recorded
+        here.
+        """
         began = time.perf_counter()
-        found = self.bundle.sum_by_group(linear.values)
+        values = self.bundle.sum_by_group(linear.values)
         known = self.bundle.values(w)
-        short = float(np.max(known - found, initial=0.0))
-        if short > 1e-7 * (1.0 + float(np.abs(found).max())):
+        short = float(np.max(known - values, initial=0.0))
+        if short > 1e-7 * (1.0 + float(np.abs(values).max())):
             self.inexactness = max(self.inexactness, short)
         self.bundle.add(linear, w, known)
         self.master += time.perf_counter() - began
-        return _Convex(float(np.maximum(found, known).sum()), linear)
+        return _Convex(float(np.maximum(values, known).sum()), linear)
 
-    def _regularised(self, w: Array) -> float:
+    def _regularization(self, w: Array) -> float:
+        """Return N λ Ω(w)."""
         return self.lam * self.n * regularisation(w, self.regulariser)
 
     def _record(
         self, upper: float, lower: float, precision: float, certified: bool = True
     ) -> None:
+        """Record the state after a model update."""
         self.passes.record(
             self.iteration, self.bundle.added, upper, lower, precision, certified
         )

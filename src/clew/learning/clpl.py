@@ -1,12 +1,12 @@
-"""Formulation I: the convex loss for partial labels, for flat outputs (Eq. 2) and for listed structured ones (Eq. 3).
+"""Formulation I: convex loss for partial labels (CLPL) on listed outputs (Eqs. 2, 3).
 
-    L(w) = l( mean_{y ∈ Y*} f(x, y) ) + Σ_{y ∈ Y°} l( −f(x, y) ),     l(a) = |1 − a|₊
+    L(w) = l( mean_{y ∈ Y*} f(x, y) ) + Σ_{y ∈ Y°} l( −f(x, y) ),   l(a) = |1 − a|₊
 
-A sum of hinges, each the larger one of zero and a linear function, is itself a maximum of linear functions:
-L(w) = max_z ⟨w, φ_z⟩ + Δ_z, where z ∈ {0, 1}^(1 + |Y°|) says which hinges are on, Δ_z = z₀ + Σ z_y and
-φ_z = −z₀ mean_{Y*} φ + Σ z_y φ(y). That makes it a Task with outputs z, and the same optimiser certifies it. The
-optimiser prefers the hinges one by one (`Hinges`): none of them ever has more than two bounds, and so the model is soon
-complete.
+A sum of hinges is a maximum of linear functions: L(w) = max_z ⟨w, φ_z⟩ + Δ_z, where z ∈
+{0, 1}^(1 + |Y°|) selects the active hinges, Δ_z = z₀ + Σ z_y and φ_z = −z₀ mean_{Y*} φ
++ Σ z_y φ(y). That makes it a Task with outputs z, and the same optimizer certifies it.
+The optimizer prefers single hinges (`Hinges`): each has at most two bounds, so that the
+model is soon complete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hinges:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Whether each hinge is on, where its offset counts `loss_weight` times."""
+        """Return whether each hinge is active, with `loss_weight` times its offset."""
         slopes = self.slopes if examples is None else self.slopes[examples]
         on = (slopes @ w + loss_weight * self.offset > 0).astype(float)
         return Argmax(
@@ -52,12 +52,15 @@ class Hinges:
         )
 
     def annotated_part(self) -> Task | None:
-        """None: the loss is convex as it is."""
+        """Return None: the loss is convex."""
         return None
 
 
 class ListedTask:
-    """CLPL on examples whose outputs are listed: row m of `features` is φ of one output of example `example_of[m]`."""
+    """CLPL on examples with listed outputs.
+
+    Row m of `features` is φ of one output of example `example_of[m]`.
+    """
 
     def __init__(
         self,
@@ -89,9 +92,9 @@ class ListedTask:
             @ rows
         )
         self.hinges = Hinges(sp.vstack([-mean, rows[wrong]]))
-        whose = np.concatenate([np.arange(n), example_of[wrong]])
+        owner = np.concatenate([np.arange(n), example_of[wrong]])
         self.sums = sp.csr_array(
-            (np.ones(len(whose)), (whose, np.arange(len(whose)))), shape=(n, len(whose))
+            (np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(n, len(owner))
         )
 
     def argmax(
@@ -101,35 +104,34 @@ class ListedTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """The hinges of each example that are on, where each counts `loss_weight` instead of 1."""
-        found = self.hinges.argmax(w, space, loss_weight)
+        """Return the active hinges of each example, with `loss_weight` instead of 1."""
+        argmax = self.hinges.argmax(w, space, loss_weight)
         sums = self.sums if examples is None else self.sums[examples]
         return Argmax(
-            sp.csr_array(sums @ found.features),
-            sums @ found.loss,
+            sp.csr_array(sums @ argmax.features),
+            sums @ argmax.loss,
             np.full(sums.shape[0], True),
         )
 
     def separated(self, examples: Indices | None = None) -> Task:
-        """Every hinge an example of its own, scaled so that their mean is the examples' mean loss."""
+        """Return a task with one example per hinge and the same mean loss."""
         examples = np.arange(self.n_examples) if examples is None else examples
         sums = self.sums[examples]
         scale = sums.nnz / len(examples)
         keys = None
-        if (
-            self.keys is not None
-        ):  # bounds hold for hinges of the same example at the same scale
-            of_example = [
+        if self.keys is not None:
+            # bounds are valid for hinges of the same example at the same scale
+            hinge_counts = [
                 (n, int(count))
                 for n, count in zip(examples, np.diff(sums.indptr), strict=True)
             ]
             keys = [
                 self.keys[n] + pack("di", scale, hinge)
-                for n, count in of_example
+                for n, count in hinge_counts
                 for hinge in range(count)
             ]
         return Hinges(scale * self.hinges.slopes[sums.indices], scale, keys)
 
     def annotated_part(self) -> Task | None:
-        """None: the loss is convex as it is."""
+        """Return None: the loss is convex."""
         return None

@@ -1,8 +1,10 @@
-"""The model update by block-coordinate ascent in the dual of Theorem 1, for many weights and many bounds.
+"""Model update by block-coordinate ascent in the dual of Theorem 1.
 
-One block is a group's α on its simplex. A visit to a group computes its bounds' values at w, solves the block's small
-quadratic programme by pairwise steps on the group's inner products, and moves w along. Warm-started from the last α,
-a model update costs a few sweeps; every α on the simplices gives a valid lower bound, so it may stop early.
+For many weights and many bounds. A block is the α of a group on its simplex. A visit to
+a group computes its bounds' values at w, solves the block's small quadratic program by
+pairwise steps on the group's inner products, and moves w accordingly. Warm-started from
+the last α, a model update costs a few sweeps. Every α on the simplices gives a valid
+lower bound, so that the ascent may stop early.
 """
 
 from __future__ import annotations
@@ -20,23 +22,28 @@ from clew.learning.task import Array, Indices
 
 @dataclass(frozen=True)
 class AscentSettings:
-    """When the ascent changes its means, and when it gives up; benchmarks/master.py measures what they cost."""
+    """Schedule and limits of the ascent; benchmarks/master.py measures their cost."""
 
     sweeps: int = 9
-    """Sweeps between two steps in the subspace: full ones, each but the last followed by three over what is far off."""
+    """Sweeps between two subspace steps.
+
+    Every fourth sweep is over all groups, the others over groups with a large gap.
+    """
     slack: float = 4.0
-    """How much the gap at one w may exceed the gaps that a sweep adds up while w moves."""
+    """Largest ratio of the gap at one w to the gaps that a sweep sums while w moves."""
     rounds: int = 300
-    """Sweeps and subspace steps before it gives up."""
+    """Largest number of rounds; a round is a set of sweeps and a subspace step."""
     gradients: int = 25
-    """Conjugate gradients of a subspace step. More do not pay: bounds that become inactive end a step before its
-    precision does."""
+    """Conjugate-gradient iterations of a subspace step.
+
+    More do not pay: a bound that becomes inactive ends the step first.
+    """
     halvings: int = 8
-    """Of a subspace step that does not raise the dual value."""
+    """Halvings of a subspace step that does not raise the dual value."""
     rise: float = 1e-15
-    """A round that raises the dual value by less than this share of it is rounding: it gives up."""
+    """Smallest relative increase of the dual value; a smaller one is rounding."""
     patience: int = 10
-    """Rounds in a row, each too small a rise for the rounds left to close the gap, before it gives up."""
+    """Consecutive rounds that may be too slow to close the gap within the limit."""
 
 
 DEFAULTS = AscentSettings()
@@ -44,9 +51,10 @@ DEFAULTS = AscentSettings()
 
 @dataclass(frozen=True)
 class _Dual:
-    """max_α ⟨b, α⟩ − λ/2 ‖w(α)‖² on the simplices, with w(α) = −(v + Aα)/λ: Eqs. 14 and 15.
+    """max_α ⟨b, α⟩ − λ/2 ‖w(α)‖² on the simplices, w(α) = −(v + Aα)/λ (Eqs. 14, 15).
 
-    `v` has the groups' bases in it. As a group's α sums to one, gaps and steps do not change by that.
+    `v` includes the groups' bases. The α of a group sums to one, so that this does not
+    change gaps and steps.
     """
 
     slopes: Rows
@@ -57,16 +65,16 @@ class _Dual:
     lam: float
 
     def weights(self, alpha: Array) -> Array:
-        """w(α), Eq. 15."""
+        """Return w(α), Eq. 15."""
         return np.asarray(-(self.v + self.slopes.combine(alpha)) / self.lam)
 
     def value(self, alpha: Array) -> float:
-        """Eq. 14 but for a constant."""
+        """Return Eq. 14 up to a constant."""
         w = self.weights(alpha)
         return float(self.offsets @ alpha) - 0.5 * self.lam * float(w @ w)
 
     def gap(self, alpha: Array) -> float:
-        """Primal value at w(α) minus dual value at α."""
+        """Return the primal value at w(α) minus the dual value at α."""
         scores = self.slopes.multiply(self.weights(alpha)) + self.offsets
         best = np.full(self.n_groups, -np.inf)
         np.maximum.at(best, self.group, scores)
@@ -80,11 +88,25 @@ def ascend(
     tol: float,
     settings: AscentSettings = DEFAULTS,
 ) -> Array:
-    """α for min_w λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k), to a duality gap of about `tol`.
+    """Minimize λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k) in the dual.
 
-    About: the sweeps add the groups' gaps up while w moves; at one w it may be `slack` times as large. Sweeps find out
-    quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds jumps to where
-    the creeping leads.
+    Sweeps identify the active bounds quickly but converge slowly; conjugate gradients
+    on the active bounds then make the long steps.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        Its dual weights are the starting point.
+    v : ndarray of shape (n_features,)
+    lam : float
+    tol : float
+        Approximate duality gap: sweeps sum the groups' gaps while w moves, and the
+        gap at a single w may be `slack` times as large.
+    settings : AscentSettings
+
+    Returns
+    -------
+    alpha : ndarray of shape (n_bounds,)
     """
     members, first = bundle.sorted_by_group()
     gram = bundle.inner_products()
@@ -93,11 +115,11 @@ def ascend(
     dual = _Dual(
         rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
     )
-    reached = -np.inf
-    hopeless = 0
-    for left in reversed(range(settings.rounds)):
+    last_value = -np.inf
+    slow_rounds = 0
+    for rounds_left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
-        gap = _sweeps(
+        gap = _sweep_groups(
             rows.data,
             rows.indices,
             rows.indptr,
@@ -116,13 +138,15 @@ def ascend(
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
         value = dual.value(alpha)
-        if not value - reached > settings.rise * abs(value):  # NaN too
+        if not value - last_value > settings.rise * abs(value):  # NaN too
             break
-        # where features are of very different sizes, every round raises the dual a little, and none ever enough
-        hopeless = hopeless + 1 if left * (value - reached) < gap - tol else 0
-        if hopeless > settings.patience:
+        # with features of very different scales, the dual value rises too slowly
+        slow_rounds = (
+            slow_rounds + 1 if rounds_left * (value - last_value) < gap - tol else 0
+        )
+        if slow_rounds > settings.patience:
             break
-        reached = value
+        last_value = value
         alpha = _subspace_step(dual, alpha, value, settings)
     return alpha
 
@@ -130,7 +154,7 @@ def ascend(
 def _subspace_step(
     dual: _Dual, alpha: Array, before: float, settings: AscentSettings
 ) -> Array:
-    """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows.
+    """Maximize the dual over the active bounds without α ≥ 0, then clip the step.
 
     `before` is the dual value at `alpha`.
     """
@@ -141,15 +165,14 @@ def _subspace_step(
     step = _conjugate_gradients(dual, alpha, active, settings.gradients)
     length = 1.0
     for _ in range(settings.halvings):
-        moved = alpha.copy()
-        moved[active] = np.maximum(alpha[active] + length * step, 0.0)
-        total = np.bincount(dual.group, weights=moved, minlength=dual.n_groups)
-        with np.errstate(
-            invalid="ignore"
-        ):  # a step that empties a group gives NaN, and is halved
-            moved /= total[dual.group]
-        if dual.value(moved) > before:
-            return moved
+        candidate = alpha.copy()
+        candidate[active] = np.maximum(alpha[active] + length * step, 0.0)
+        total = np.bincount(dual.group, weights=candidate, minlength=dual.n_groups)
+        # a step that empties a group gives NaN and is halved
+        with np.errstate(invalid="ignore"):
+            candidate /= total[dual.group]
+        if dual.value(candidate) > before:
+            return candidate
         length /= 2
     return alpha
 
@@ -157,30 +180,32 @@ def _subspace_step(
 def _conjugate_gradients(
     dual: _Dual, alpha: Array, active: Indices, steps: int
 ) -> Array:
-    """The change of α on the active bounds that maximises the dual, within what keeps every group's sum."""
+    """Return the change of the active α that maximizes the dual at fixed group sums."""
     rows = dual.slopes.select(active)
     group = dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
-    def centred(p: Array) -> Array:
-        """What of a direction keeps every group's sum."""
+    def center_by_group(p: Array) -> Array:
+        """Project a direction to those that preserve the sum of each group."""
         return np.asarray(
             p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group]
         )
 
-    residual = centred(dual.offsets[active] + rows.multiply(dual.weights(alpha)))
+    residual = center_by_group(
+        dual.offsets[active] + rows.multiply(dual.weights(alpha))
+    )
     step = np.zeros(len(active))
     direction = residual
-    norm = enough = float(residual @ residual)
+    norm = initial_norm = float(residual @ residual)
     for _ in range(steps):
-        if norm <= 1e-6 * enough:
+        if norm <= 1e-6 * initial_norm:
             break
-        curved = centred(rows.multiply(rows.combine(direction))) / dual.lam
-        curvature = float(direction @ curved)
+        image = center_by_group(rows.multiply(rows.combine(direction))) / dual.lam
+        curvature = float(direction @ image)
         if curvature <= 1e-15 * norm:
             break
         step = step + (norm / curvature) * direction
-        residual = residual - (norm / curvature) * curved
+        residual = residual - (norm / curvature) * image
         previous = norm
         norm = float(residual @ residual)
         direction = residual + (norm / previous) * direction
@@ -188,7 +213,7 @@ def _conjugate_gradients(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _sweeps(
+def _sweep_groups(
     data: Array,
     indices: Indices,
     indptr: Indices,
@@ -204,7 +229,10 @@ def _sweeps(
     tol: float,
     max_sweeps: int,
 ) -> float:
-    """Sweep over the groups until the summed gap is below tol; changes alpha and w in place, returns the gap."""
+    """Sweep over the groups until the summed gap is at most tol; return that gap.
+
+    `alpha` and `w` change in place.
+    """
     n_groups = len(first) - 1
     largest = 0
     for g in range(n_groups):
@@ -214,7 +242,8 @@ def _sweeps(
     gap_of = np.full(n_groups, np.inf)
     total = np.inf
     for sweep in range(max_sweeps):
-        # Every fourth sweep visits all groups and decides; the others only those that are still far off.
+        # Every fourth sweep visits all groups and measures the gap; the others visit
+        # only groups with a large gap.
         full = sweep % 4 == 0
         threshold = 0.0 if full else 0.2 * total / n_groups
         if full:
@@ -243,12 +272,12 @@ def _sweeps(
                 total += gap
             if gap <= 1e-3 * tol / n_groups:
                 continue
-            inside = members[first[g] : first[g + 1]]
+            rows = members[first[g] : first[g + 1]]
             pairwise_steps(
                 score,
                 moved,
                 alpha,
-                inside,
+                rows,
                 gram,
                 start[g],
                 stride[g],

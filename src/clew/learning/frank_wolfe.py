@@ -1,10 +1,10 @@
 """Block-coordinate Frank–Wolfe on the dual (Lacoste-Julien et al. 2013).
 
-A pass visits the groups in random order. The argmax at the current w gives a group a new
-bound, and pairwise steps on the group's bounds move its α and w at once (Osokin et al.
-2016; Shah et al. 2015). Every α on the simplices gives a lower bound, and one exact pass
-at a single w certifies the result. Until then, the sum of the groups' gaps, each measured
-when its group was visited, estimates the gap.
+A pass visits the groups in random order. The argmax at the current w gives a group a
+new bound, and pairwise steps on the group's bounds move its α and w at once (Osokin et
+al. 2016; Shah et al. 2015). Every α on the simplices gives a lower bound, and one exact
+pass at a single w certifies the result. Until then, the sum of the groups' gaps, each
+measured when its group was visited, estimates the gap.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
-    append,
-    combine,
-    compact,
+    add_weighted_rows,
+    append_rows,
+    compact_bounds,
     copy_products,
-    link,
-    multiply_all,
+    link_bounds,
+    multiply_groups,
     visit_groups,
 )
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import (
     PEAK,
     Bundle,
-    by_group,
     dual_value,
-    fit_unseen,
+    fits_in_memory,
     normalize_dual_weights,
+    sort_by_group,
+    sum_by_group,
     sum_rows_by_group,
-    sums,
 )
 from clew.learning.gram import Gram, find_slots
 from clew.learning.losses import LinearBounds, Loss
@@ -57,20 +57,23 @@ from clew.learning.task import (
 )
 
 ROOM = 1.25
-"""Capacity over need when arrays move."""
+"""Capacity over need when arrays are reallocated."""
 ROW_COST = 56
 """Bytes of a bound beside its entries."""
 
 
 class WorkingSet:
-    """The bounds of a bundle with α and w(α) = −(v + Σ α_k a_k) / λ, Eq. 15, in a layout of the columns that suits."""
+    """Bounds of a bundle with α and w(α) = −(v + Σ α_k a_k) / λ, Eq. 15.
+
+    The columns are in the order of the oracle's layout.
+    """
 
     def __init__(self, bundle: Bundle, lam: float, layout: Layout) -> None:
         self.bundle = bundle
         self.lam = lam
         self.layout = layout
         self.dense = np.zeros(bundle.n_features)
-        """Scratch for compiled code, zero between two calls."""
+        """Scratch for compiled code; zero between calls."""
         self.w = np.zeros(0)
         self.v = np.zeros(0)
         self.n_rows = 0
@@ -78,45 +81,44 @@ class WorkingSet:
         self.load_bounds()
 
     def load_bounds(self) -> None:
-        """Take the bounds and dual weights of the bundle."""
+        """Copy the bounds and dual weights from the bundle."""
         rows = self.bundle.slopes
         n = len(self.bundle)
         n_groups = self.bundle.n_groups
         gram = self.bundle.inner_products()
         indices = self.layout.columns_in(rows.indices)
-        whole = np.int64
         self.bounds = Bounds(
             rows.data.copy(),
             indices.astype(np.uint32),
             rows.indptr.copy(),
             self.bundle.offsets.copy(),
             normalize_dual_weights(self.bundle),
-            self.bundle.idle.astype(whole),
-            np.full(n, -1, whole),
-            self.bundle.group.astype(whole),
-            np.full(n, -1, whole),
-            np.full(n_groups, -1, whole),
-            np.zeros(n_groups, whole),
+            self.bundle.idle.astype(np.int64),
+            np.full(n, -1, np.int64),
+            self.bundle.group.astype(np.int64),
+            np.full(n, -1, np.int64),
+            np.full(n_groups, -1, np.int64),
+            np.zeros(n_groups, np.int64),
             gram.blocks.copy(),
-            gram.start[:n_groups].astype(whole),
-            gram.size.astype(whole),
+            gram.start[:n_groups].astype(np.int64),
+            gram.size.astype(np.int64),
         )
         self.n_rows = n
         self._link()
 
     def store_bounds(self) -> None:
-        """Give bounds and dual weights back to the bundle."""
+        """Write bounds and dual weights back to the bundle."""
         b = self.bounds
         n = self.n_rows
         bundle = self.bundle
-        end = int(b.begins[n])
+        end = int(b.indptr[n])
         columns = self.layout.columns_out(b.indices[:end]).astype(np.int32)
         shape = (n, bundle.n_features)
         rows = Rows.of(
-            sp.csr_array((b.data[:end], columns, b.begins[: n + 1]), shape=shape)
+            sp.csr_array((b.data[:end], columns, b.indptr[: n + 1]), shape=shape)
         )
         group = b.group[:n].astype(np.intp)
-        members, first = by_group(group, bundle.n_groups)
+        members, first = sort_by_group(group, bundle.n_groups)
         products = Gram(b.products, b.start, b.room, find_slots(members, first))
         bundle.replace(
             rows,
@@ -128,15 +130,15 @@ class WorkingSet:
         )
 
     def set_linear_term(self, v: Array) -> None:
-        """Take a linear term, in the order of the bundle; w is computed anew from α."""
+        """Set the linear term, in the order of the bundle, and recompute w from α."""
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
         b = self.bounds
         total = self.v.copy()
-        combine(b.data, b.indices, b.begins, b.alpha, self.n_rows, total)
+        add_weighted_rows(b.data, b.indices, b.indptr, b.alpha, self.n_rows, total)
         self.w = total / -self.lam
 
     def dual_value(self) -> float:
-        """Eq. 14 at α, but for the constant of the linear term."""
+        """Return Eq. 14 at α, without the constant of the linear term."""
         b = self.bounds
         n = self.n_rows
         reached = float(dot(b.offsets[:n], b.alpha[:n])) - 0.5 * self.lam * float(
@@ -151,72 +153,84 @@ class WorkingSet:
 
     @property
     def n_entries(self) -> int:
-        """Entries that are stored."""
-        return int(self.bounds.begins[self.n_rows])
+        """Number of stored entries."""
+        return int(self.bounds.indptr[self.n_rows])
 
     def reserve(self, n_rows: int, n_entries: int, groups: Indices) -> None:
-        """Make room for so many bounds more, of these groups, with so many entries, within the bundle's memory."""
+        """Make room for new bounds within the bundle's memory limit.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of new bounds.
+        n_entries : int
+            Their entries.
+        groups : ndarray of int
+            Groups that get at most one new bound each.
+        """
 
         def too_large() -> bool:
             need = ENTRY_BYTES * (self.n_entries + n_entries) + ROW_COST * (
                 self.n_rows + n_rows
             )
-            need += 8 * int((self._rooms(groups) ** 2).sum())
+            need += 8 * int((self._product_capacity(groups) ** 2).sum())
             return PEAK * need > self.bundle.memory
 
         if too_large():
             self.keep(self.bounds.alpha[: self.n_rows] > 0)
-        if too_large():  # merging the active bounds is the bundle's business
+        if too_large():  # the bundle merges active bounds
             self.store_bounds()
             self.bundle.make_room(n_entries, groups)
             self.load_bounds()
         b = self.bounds
-        if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(
+        if self.n_rows + n_rows >= len(b.indptr) or self.n_rows + n_rows > len(
             b.offsets
         ):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
             names = ("offsets", "alpha", "idle", "tags", "group", "following")
             grown = {
-                name: _grown(getattr(b, name), rows, self.n_rows) for name in names
+                name: _grow_array(getattr(b, name), rows, self.n_rows) for name in names
             }
-            b = b._replace(begins=_grown(b.begins, rows + 1, self.n_rows + 1), **grown)
+            b = b._replace(
+                indptr=_grow_array(b.indptr, rows + 1, self.n_rows + 1), **grown
+            )
         if self.n_entries + n_entries > len(b.data):
             entries = int(ROOM * self.n_entries) + n_entries
             b = b._replace(
-                data=_grown(b.data, entries, self.n_entries),
-                indices=_grown(b.indices, entries, self.n_entries),
+                data=_grow_array(b.data, entries, self.n_entries),
+                indices=_grow_array(b.indices, entries, self.n_entries),
             )
         self.bounds = b
-        self._make_room_for_products(groups)
+        self._grow_product_blocks(groups)
 
-    def _rooms(self, groups: Indices) -> NDArray[np.int64]:
-        """(G,) for how many bounds each group should have inner products, with one more in each of these."""
+    def _product_capacity(self, groups: Indices) -> NDArray[np.int64]:
+        """Return (n_groups,) capacities with one more bound in each of these groups."""
         sizes = self.bounds.sizes + 0
         sizes[groups] += 1
         return np.asarray(sizes + sizes // 2)
 
-    def _make_room_for_products(self, groups: Indices) -> None:
-        """Larger blocks of inner products, where some of these groups are full."""
+    def _grow_product_blocks(self, groups: Indices) -> None:
+        """Enlarge the blocks of inner products if one of these groups is full."""
         b = self.bounds
         if not (b.sizes[groups] >= b.room[groups]).any():
             return
-        room = self._rooms(groups)
+        room = self._product_capacity(groups)
         start = np.cumsum(room**2) - room**2
         products = np.zeros(int((room**2).sum()))
         copy_products(b, products, start, room)
         self.bounds = b._replace(products=products, start=start, room=room)
 
     def multiply(self, groups: Indices) -> None:
-        """Compute the inner products of these groups anew, after their bounds have changed."""
-        multiply_all(self.bounds, groups, self.dense)
+        """Recompute the inner products of these groups after their bounds changed."""
+        multiply_groups(self.bounds, groups, self.dense)
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
-        self.n_rows = int(compact(self.bounds, mask, self.n_rows))
+        self.n_rows = int(compact_bounds(self.bounds, mask, self.n_rows))
         self._link()
 
     def age(self, patience: int) -> None:
-        """A pass has ended: drop the bounds that were inactive for longer than `patience` passes."""
+        """End a pass: drop bounds inactive for more than `patience` passes."""
         b = self.bounds
         n = self.n_rows
         b.idle[:n] = np.where(b.alpha[:n] > 0, 0, b.idle[:n] + 1)
@@ -225,12 +239,20 @@ class WorkingSet:
             self.keep(keep)
 
     def append(self, rows: sp.csr_array, offsets: Array, groups: Indices) -> None:
-        """Add the bounds that say something new at w, one for each of these groups, relative to the bundle's bases."""
+        """Add the bounds that are above the others of their group at w.
+
+        Parameters
+        ----------
+        rows : csr_array of shape (n, n_features)
+            Slopes relative to the bundle's bases.
+        offsets : ndarray of shape (n,)
+        groups : ndarray of shape (n,)
+        """
         self.reserve(rows.shape[0], int(rows.indptr[-1]), groups)
         indices = self.layout.columns_in(rows.indices).astype(np.uint32)
         before = self.n_rows
         self.n_rows = int(
-            append(
+            append_rows(
                 self.bounds,
                 before,
                 rows.data,
@@ -245,55 +267,64 @@ class WorkingSet:
         self.bundle.added += self.n_rows - before
 
     def visit(self, groups: Indices, steps: int, gaps: Array) -> None:
-        """Pairwise steps on each of these groups, in order; their gaps before go to `gaps` (G,)."""
+        """Take pairwise steps on groups in turn; write their prior gaps to `gaps`."""
         visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps)
 
     def _link(self) -> None:
-        link(self.bounds, self.n_rows)
+        """Rebuild the linked lists of the groups."""
+        link_bounds(self.bounds, self.n_rows)
 
 
-def _grown(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:
-    """The array in a larger one; what lies beyond its used part is not set."""
+def _grow_array(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:
+    """Copy the used part into a larger array; the rest is uninitialized."""
     larger = np.empty(size, dtype=array.dtype)
     larger[:used] = array[:used]
     return larger
 
 
 Evaluate = Callable[[Array, Indices], LinearBounds]
-"""C_n and its subgradients at w for some of the examples."""
+"""Maps w and examples to C_n and its subgradients."""
 
 
 @dataclass(frozen=True)
 class StochasticSettings:
-    """How a pass is cut into batches, and how much is made of the bounds that are there."""
+    """Batches of a pass and sweeps over cached bounds."""
 
     batches: int = 12
-    """In a full pass, where a task cannot answer one example after the other: the more, the fresher is the w at which
-    the argmax is asked, and the more a pass costs."""
+    """Batches in a full pass, if the task has no online oracle.
+
+    More batches evaluate the argmax at a more recent w, but a pass costs more.
+    """
     period: int = 4
-    """The first so many passes, and then every so manyth, are over all groups; the others only over those whose gap was
-    above `far` of the mean."""
+    """The first `period` passes and then every `period`-th visit all groups.
+
+    The others visit groups with a gap above `far` times the mean.
+    """
     far: float = 0.3
     sweeps: int = 6
-    """Sweeps over the cached bounds of such groups after each pass; they cost a fraction of it. Three took a third more
-    passes and a fifth more time (letters, partial annotation; 1,000 sentences)."""
+    """Sweeps over the cached bounds of such groups after each pass.
+
+    They cost a fraction of it. Three took a third more passes and a fifth more time
+    (letters, partial annotation; 1,000 sentences).
+    """
     steps: int = 4
     """Pairwise steps in one visit to a group."""
     cached_sweeps: int = 100
-    """At most so many sweeps over recycled bounds before the first pass."""
+    """Largest number of sweeps over recycled bounds before the first pass."""
     patience: int = 3
     """Passes that a bound may be inactive before it is dropped."""
     chunk: int = 2**21
-    """Entries for which there is room at a time."""
+    """Entries reserved at a time."""
 
 
 DEFAULTS = StochasticSettings()
 
 
 class FrankWolfeState:
-    """α on the bundle with w(α), which moves with it, and the gap that each group had when last visited.
+    """α on the bundle with w(α), and the gap of each group at its last visit.
 
-    With an `oracle` examples are answered one after the other, else in batches by `evaluate`.
+    With an `oracle` the argmax handles one example at a time, otherwise `evaluate`
+    handles batches.
     """
 
     def __init__(
@@ -313,21 +344,21 @@ class FrankWolfeState:
         self.passes = 0
 
     def groups_with_large_gap(self) -> Indices:
-        """The groups whose gap was above a share of the mean."""
+        """Return the groups with a gap above a share of the mean."""
         return np.flatnonzero(self.gaps > self.settings.far * self.gaps.mean())
 
     @property
     def estimate(self) -> float:
-        """The sum of the groups' gaps when last visited: about the gap, were it measured at one w."""
+        """Sum of the groups' gaps at their last visits, an estimate of the gap at w."""
         return float(self.gaps.sum())
 
     def set_linear_term(self, v: Array) -> None:
-        """Take another linear term; what the groups' gaps are then, the next pass has to find out."""
+        """Set the linear term; the groups' gaps are unknown until the next pass."""
         self.set.set_linear_term(v)
         self.gaps[:] = np.inf
 
     def run_pass(self, rng: np.random.Generator) -> float:
-        """A pass over all groups or those that are far off; returns its share of the groups."""
+        """Visit all groups, or those with a large gap; return the share visited."""
         unknown = self.passes < self.settings.period or not np.isfinite(self.estimate)
         full = unknown or self.passes % self.settings.period == 0
         chosen = (
@@ -336,26 +367,25 @@ class FrankWolfeState:
         self.passes += 1
         order = rng.permutation(chosen)
         if self.oracle is None:
-            self._in_batches(order)
+            self._visit_batches(order)
         else:
-            self._one_by_one(order, self.oracle)
-        found = self.gaps.copy()
+            self._visit_one_at_a_time(order, self.oracle)
+        gaps_at_visits = self.gaps.copy()
         for _ in range(self.settings.sweeps):
             self.set.visit(
                 rng.permutation(self.groups_with_large_gap()),
                 self.settings.steps,
                 self.gaps,
             )
-        self.gaps = (
-            found  # at fresh bounds; those of the sweeps only say what is cached
-        )
+        # the sweeps measure only cached bounds
+        self.gaps = gaps_at_visits
         self.set.age(self.settings.patience)
         return len(chosen) / self.bundle.n_groups
 
     def sweep_cached_bounds(self, precision: float, rng: np.random.Generator) -> None:
-        """Move α and w on the bounds that are there, until their own gap is at most `precision`.
+        """Sweep over the cached bounds until their summed gap is at most `precision`.
 
-        After a change of λ or of the linear term that is far cheaper than passes over the data.
+        After a change of λ or of the linear term this is far cheaper than a pass.
         """
         gaps = np.zeros(self.bundle.n_groups)
         for _ in range(self.settings.cached_sweeps):
@@ -365,22 +395,26 @@ class FrankWolfeState:
             if gaps.sum() <= precision:
                 break
 
-    def _one_by_one(self, order: Indices, oracle: OnlineOracle) -> None:
-        """Groups are examples; as many at a time as there is room for."""
+    def _visit_one_at_a_time(self, order: Indices, oracle: OnlineOracle) -> None:
+        """Visit groups of one example each with the oracle, in chunks that fit."""
         need = oracle.capacity(order)
         for chunk in np.array_split(order, 1 + need // self.settings.chunk):
             self.set.reserve(len(chunk), oracle.capacity(chunk), chunk)
             oracle.run(self.set, chunk, self.settings.steps, self.gaps)
 
-    def _in_batches(self, order: Indices) -> None:
-        """Batches of a smaller pass are as large as those of a full one: each costs in proportion to the weights."""
+    def _visit_batches(self, order: Indices) -> None:
+        """Visit groups in batches.
+
+        All passes have batches of the same size: each costs in proportion to the
+        weights.
+        """
         bundle = self.bundle
         count = max(1, round(self.settings.batches * len(order) / bundle.n_groups))
         for batch in np.array_split(order, count):
             groups = np.sort(batch)
-            inside = np.zeros(bundle.n_groups, dtype=bool)
-            inside[groups] = True
-            examples = np.flatnonzero(inside[bundle.group_of])
+            is_in_batch = np.zeros(bundle.n_groups, dtype=bool)
+            is_in_batch[groups] = True
+            examples = np.flatnonzero(is_in_batch[bundle.group_of])
             linear = self.evaluate(self.set.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
             slopes = subtract_sparse(
@@ -388,7 +422,8 @@ class FrankWolfeState:
                 bundle.base[groups],
             )
             offsets = (
-                sums(linear.offsets, local, len(groups)) - bundle.base_offsets[groups]
+                sum_by_group(linear.offsets, local, len(groups))
+                - bundle.base_offsets[groups]
             )
             self.set.append(slopes, offsets, groups)
             self.set.visit(batch, self.settings.steps, self.gaps)
@@ -396,11 +431,11 @@ class FrankWolfeState:
 
 WINDOW = 8
 PROGRESS = 0.8
-"""Passes are given up when so many of them in a row did not bring the gap under this share of what it was."""
+"""Stop the passes if the gap is above this share of that WINDOW passes earlier."""
 FLOOR = 0.01
-"""An estimate below this share of a precision that no certificate confirms is rounding: passes are given up."""
+"""Stop the passes if the estimate is below this share of an unconfirmed precision."""
 TIGHTER = 0.6
-"""Where the certificate found more than the passes had estimated, they go on to this share of the estimate."""
+"""Factor on the target if the certified gap was larger than the estimate."""
 
 
 def uses_stochastic_phase(
@@ -410,10 +445,10 @@ def uses_stochastic_phase(
     loss: Loss,
     n_groups: int,
 ) -> bool:
-    """Whether a fit has a stochastic phase.
+    """Return whether a fit has a stochastic phase.
 
-    By default it has one wherever examples can be answered one at a time. By batches it pays only with many groups, of
-    which none concerns most of the weights.
+    By default it has one if the task has an online oracle. Batches pay only with many
+    groups that each concern few of the weights.
     """
     if regulariser == "l1" or algorithm.stochastic is False:
         return False
@@ -424,57 +459,71 @@ def uses_stochastic_phase(
     if answers_one_at_a_time(task, loss) and n_groups == task.n_examples:
         return True
     by_ascent = choose_solver(algorithm.solver, task.n_features) == "ascent"
-    enough = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
-    return by_ascent and enough and n_groups >= STOCHASTIC_GROUPS
+    is_large = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
+    return by_ascent and is_large and n_groups >= STOCHASTIC_GROUPS
 
 
 def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
-    """Whether the task's online oracle serves this loss, given a group for each example."""
+    """Return whether the task's online oracle supports this loss.
+
+    It needs one group per example.
+    """
     plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
     return plain and loss.reward is not None and online_task(task) is not None
 
 
-def begins_unseen(
+def knows_groups_in_advance(
     algorithm: Algorithm,
     regulariser: Regulariser,
     task: Task,
     loss: Loss,
     reward: LinearBounds,
 ) -> bool:
-    """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
+    """Return whether the groups are known before the first evaluation of C.
+
+    If so, a stochastic phase can start at once.
+    """
     base = sp.csr_array(reward.features)
     online = answers_one_at_a_time(task, loss)
-    fits = algorithm.groups == "auto" and fit_unseen(
+    fits = algorithm.groups == "auto" and fits_in_memory(
         task.n_examples, base, algorithm.memory, online
     )
     phased = uses_stochastic_phase(algorithm, regulariser, task, loss, task.n_examples)
     return fits and loss.reward is not None and phased
 
 
-def asked(ask: Callable[[Array], LinearBounds], w: Array) -> tuple[LinearBounds, bool]:
-    """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
+def evaluate_uninterrupted(
+    evaluate: Callable[[Array], LinearBounds], w: Array
+) -> tuple[LinearBounds, bool]:
+    """Evaluate at w, and once more after Ctrl-C: a fit needs a first iterate to return.
+
+    Returns
+    -------
+    bounds : LinearBounds
+    interrupted : bool
+    """
     try:
-        return ask(w), False
+        return evaluate(w), False
     except KeyboardInterrupt:
-        return ask(w), True
+        return evaluate(w), True
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a phase tells the fit that it is part of, and asks it."""
+    """Callbacks of a stochastic phase into its fit."""
 
     reward: Callable[[Array], LinearBounds]
-    """R_n and its subgradients at w."""
+    """Evaluates R_n and its subgradients at w."""
     passed: Callable[[float, float], None]
-    """A pass has ended: the share of the examples that it looked at, its seconds."""
+    """Called after a pass with its share of the examples and its seconds."""
     progress: Callable[[float, float, float], None]
-    """Estimated gap, lower bound and precision, as sums over examples."""
+    """Called with estimated gap, lower bound and precision, as sums over examples."""
     over: Callable[[], object]
-    """True or something like it when a limit was reached."""
+    """Returns a true value once a limit is reached."""
 
 
 class StochasticPhase:
-    """Passes in batches or example by example on a bundle. Sums over examples, as in `cccp`."""
+    """CCCP by Frank–Wolfe passes on a bundle; sums over examples, as in `cccp`."""
 
     def __init__(
         self,
@@ -496,34 +545,36 @@ class StochasticPhase:
         self.rng = np.random.default_rng(algorithm.random_state)
         self.interrupted = self.fixed_reward = False
         self.exhausted = False
-        """Whether passes alone no longer close the gap, so that exact model updates are worth their price."""
+        """Whether passes no longer reduce the gap, so that exact updates pay."""
         self.point: FrankWolfeState
         self.constant = 0.0
         self.target = np.inf
-        """The estimate at which passes end; below the precision where the estimate was too rosy."""
+        """Estimate at which passes end; below the precision if that was optimistic."""
 
     def run(self, w: Array, reward: LinearBounds) -> Array:
-        """CCCP from w, where the reward is known; returns the last w. What Ctrl-C leaves is kept as well."""
-        oracle = self._oracle(w)
+        """Run CCCP from w with the reward at w; return the last w.
+
+        After Ctrl-C, the current state is returned.
+        """
+        oracle = self._make_oracle(w)
         if oracle is not None and len(self.bundle):
-            self.bundle.relative_to(
-                reward
-            )  # bounds of an earlier fit may have other bases
+            # bounds of an earlier fit may have other bases
+            self.bundle.relative_to(reward)
         if self.loss.reward is not None:
             self.bundle.start_at_base()
         self.point = FrankWolfeState(self.bundle, self.lam, self.evaluate, oracle)
         self.fixed_reward = oracle is not None and oracle.fixed_reward
         try:
-            self._iterate(reward)
+            self._run_iterations(reward)
         except KeyboardInterrupt:
             self.interrupted = True
         self.point.set.store_bounds()
         return self.point.set.weights
 
-    def _iterate(self, reward: LinearBounds) -> None:
-        """The CCCP iterations: until the last one lowered the objective by no more than η, or passes lead no further.
+    def _run_iterations(self, reward: LinearBounds) -> None:
+        """Iterate CCCP until J falls by at most η, or until passes make no progress.
 
-        At full precision the dual value is the objective to within that.
+        At full precision the dual value equals J to within the precision.
         """
         options = self.algorithm
         n = self.task.n_examples
@@ -539,7 +590,7 @@ class StochasticPhase:
             self.constant = -float(reward.offsets.sum())
             self.point.set_linear_term(-np.asarray(reward.features.sum(axis=0)).ravel())
             self.point.sweep_cached_bounds(precision * n, self.rng)
-            self._passes(precision * n)
+            self._run_passes(precision * n)
             value = self.point.set.dual_value() + self.constant
             settled = precision <= options.tol and (
                 convex or before - value <= options.eta * n
@@ -554,29 +605,35 @@ class StochasticPhase:
                 self.bundle.set_base(reward)
 
     def update(self, v: Array, precision: float) -> tuple[Array, float]:
-        """More passes on the bundle as it is now, until about the precision; w and the lower bound there."""
+        """Run passes on the current bundle to the given precision.
+
+        Returns
+        -------
+        w : ndarray of shape (n_features,)
+        lower_bound : float
+        """
         self.target = min(TIGHTER * self.target, precision)
         self.point.set.load_bounds()
         self.point.set_linear_term(v)
-        self._passes(self.target)
+        self._run_passes(self.target)
         self.exhausted |= self.target < FLOOR * precision
         self.point.set.store_bounds()
         return self.point.set.weights, dual_value(
             self.bundle, v, self.lam, self.bundle.alpha
         )
 
-    def one_pass(self, v: Array) -> None:
-        """One pass on the bundle as it is now."""
+    def run_single_pass(self, v: Array) -> None:
+        """Run one pass on the current bundle."""
         self.point.set.load_bounds()
         self.point.set_linear_term(v)
-        self._pass(np.nan)
+        self._run_pass(np.nan)
         self.point.set.store_bounds()
 
-    def _passes(self, precision: float) -> None:
-        """Passes until the estimated gap is at most this, or until they lead no further."""
+    def _run_passes(self, precision: float) -> None:
+        """Run passes until the estimated gap is small enough, or progress ends."""
         estimates: list[float] = []
         while True:
-            self._pass(precision)
+            self._run_pass(precision)
             estimates.append(self.point.estimate)
             self.target = estimates[-1]
             self.exhausted = (
@@ -586,26 +643,27 @@ class StochasticPhase:
             if estimates[-1] <= precision or self.exhausted or self.watch.over():
                 return
 
-    def _pass(self, precision: float) -> None:
+    def _run_pass(self, precision: float) -> None:
+        """Run one pass and report it."""
         began = time.perf_counter()
         share = self.point.run_pass(self.rng)
-        if self.point.oracle is not None:  # batches count themselves
+        if self.point.oracle is not None:  # batches are counted in `evaluate`
             self.watch.passed(share, time.perf_counter() - began)
         self.watch.progress(
             self.point.estimate, self.point.set.dual_value() + self.constant, precision
         )
 
-    def _oracle(self, w: Array) -> OnlineOracle | None:
-        """What answers one example after the other, where the task has it, loss and groups allow it."""
-        found = online_task(self.task)
+    def _make_oracle(self, w: Array) -> OnlineOracle | None:
+        """Return the task's online oracle if loss and groups allow it."""
+        online = online_task(self.task)
         loss = self.loss
         possible = (
             answers_one_at_a_time(self.task, loss)
             and self.bundle.n_groups == self.task.n_examples
         )
-        if found is None or loss.reward is None or not possible:
+        if online is None or loss.reward is None or not possible:
             return None
-        task, examples = found
+        task, examples = online
         return task.online(
             w, loss.reward, loss.reward_weight, loss.penalty_weight, examples
         )

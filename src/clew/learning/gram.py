@@ -144,7 +144,7 @@ def _fill_blocks(
                     for p in range(indptr[b], indptr[b + 1]):
                         value += data[p] * dense[indices[p]]
                 else:
-                    continue  # filled from the other side, where b is the new one
+                    continue  # filled by symmetry when row b is processed
                 blocks[start[g] + i * size + j] = value
                 blocks[start[g] + j * size + i] = value
             if known_a < 0:

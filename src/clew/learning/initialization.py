@@ -1,13 +1,13 @@
 """Default initial weights for CCCP, and fits from several starts.
 
-At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return, often into a local
-minimum at w = 0 itself. Two ways to know better, both from the annotations alone:
+At w = 0 all outputs of Y* tie. CCCP would follow an arbitrary one, often into a local
+minimum at w = 0 itself. Two better starts use the annotations alone:
 
-- On the annotated part of a task (`Task.annotated_part`), all of Y* has the same features: the reward is linear, the
-  problem convex, and its minimiser is the start.
-- Where a task offers no such part: under random weights, what does the annotation change about the best output? The
-  mean of φ(argmax over Y*) − φ(argmax over Y) is a direction that the annotations point to, since what they leave open
-  mostly cancels. Of a few lengths along it, the start is the one with the lowest objective.
+- The minimizer on the annotated part of the task (`Task.annotated_part`). There,
+  all of Y* has the same features, so that the reward is linear and the problem convex.
+- For tasks without such a part, the mean of φ(argmax over Y*) − φ(argmax over Y) under
+  random weights: the direction of the annotations, since what they leave open mostly
+  cancels. The start is the multiple of it with the lowest objective.
 """
 
 from __future__ import annotations
@@ -25,21 +25,30 @@ from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space, Task, dot, is_determined, separate_examples
 
 COARSE = 0.01
-"""The precision of starts, as a share of the loss at w = 0: they are improved upon."""
+"""Precision of starts, as a share of the loss at w = 0."""
 OF_START = 0.1
-"""The precision of starts and comparisons as a share of the loss at a start that is known, where that is less. With
-0.3 nothing was learned where the start has most right; 0.03 leads to weights by which programmes are hard."""
+"""Precision of starts and comparisons as a share of the loss at a known start.
+
+The smaller precision counts. With 0.3 nothing was learned from starts that were mostly
+right; 0.03 leads to weights with which programs are hard.
+"""
 OWN_SHARE = 0.03
-"""And of their own objective, where that is less: a gap as large as what is left of it would say little of where."""
+"""Precision of starts as a share of their own objective, if that is less."""
 SAMPLES = 20
 FIRST_SAMPLES = 3
-"""Random weights for the contrast, and how many of them must agree on Y* for it to count as one output."""
+"""Number of random weights for the contrast.
+
+If the first FIRST_SAMPLES agree on Y*, it counts as a single output.
+"""
 LENGTHS = 2.0 ** np.arange(-3, 5)
-"""Along the contrast, in units of the length that would pay for the loss at w = 0 if scores grew alike everywhere."""
+"""Lengths along the contrast.
+
+At length 1 the score would rise by the loss at w = 0, if it rose equally everywhere.
+"""
 
 
-class Start:
-    """The start at any λ. One object serves a whole path: it keeps its solvers and its bounds."""
+class Initializer:
+    """Initial weights at any λ; one object serves a path and reuses its bounds."""
 
     def __init__(
         self,
@@ -53,21 +62,23 @@ class Start:
         self.algorithm = algorithm or Algorithm()
         self.loss = simplify(loss, task)
         self.result: Result | None = None
-        """The last fit on the annotated part, if there is one."""
+        """The last fit on the annotated part, if any."""
         convex = loss.reward is None or (
             loss.reward is Space.COMPATIBLE and is_determined(task)
         )
         self.part = None if convex else task.annotated_part()
         searchable = not convex and Space.COMPATIBLE in task.spaces
-        self.contrast = contrast(task) if self.part is None and searchable else None
+        self.contrast = (
+            estimate_contrast(task) if self.part is None and searchable else None
+        )
         if self.part is not None:
             self.loss = replace(
                 simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0
             )
             self.coarse = coarsen_precision(self.algorithm, self.part, self.loss)
 
-    def at(self, lam: float) -> Array | None:
-        """The weights to start from; None where any start will do, since the problem is convex."""
+    def weights_for(self, lam: float) -> Array | None:
+        """Return the initial weights at λ, or None if the problem is convex."""
         if self.part is not None:
             result = self._fit(self.part, lam, self.coarse)
             precision = max(self.algorithm.tol, OWN_SHARE * result.objective)
@@ -86,7 +97,7 @@ class Start:
         return candidates[int(np.argmin([self._objective(w, lam) for w in candidates]))]
 
     def _fit(self, part: Task, lam: float, algorithm: Algorithm) -> Result:
-        """The minimiser on the annotated part, from that of the last fit there."""
+        """Minimize on the annotated part, warm-started from the last fit there."""
         self.result = learn(
             part,
             self.loss,
@@ -96,20 +107,24 @@ class Start:
             warm_start=self.result,
         )
         if self.result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt  # there is no iterate to keep yet
+            raise KeyboardInterrupt  # there is no iterate to return yet
         return self.result
 
     def _objective(self, w: Array, lam: float) -> float:
-        """J(w), Eq. 7."""
+        """Return J(w), Eq. 7."""
         return lam * regularisation(w, self.regulariser) + float(
             loss_values(self.task, self.loss, w).mean()
         )
 
 
-def contrast(task: Task) -> Array | None:
-    """(d,) what the annotations change about the best output, in the mean over random weights, always the same ones.
+def estimate_contrast(task: Task) -> Array | None:
+    """Estimate how the annotations change the features of the best output.
 
-    None where Y* seems to be one output for each example, or where the annotations change nothing.
+    Returns
+    -------
+    contrast : ndarray of shape (n_features,) or None
+        Mean over fixed random weights. None if Y* seems to have one output per
+        example, or if the annotations change nothing.
     """
     rng = np.random.default_rng(0)
     total = np.zeros(task.n_features)
@@ -135,30 +150,44 @@ def coarsen_precision(
     share: float = COARSE,
     start: Array | None = None,
 ) -> Algorithm:
-    """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0.
+    """Reduce the precision to what a start or a comparison needs.
 
-    That is the largest Δ, to which only what is annotated contributes, so that the annotated part tells it: there it is
-    found at once, whereas on the whole task every output of equal Δ ties and a relaxation is fractional nearly
-    everywhere. Where a good start is known it is at most a tenth of the loss there: a good start leaves little to gain,
-    and what is compared is how much of it is gained.
+    That is a share of the loss at w = 0, and at most OF_START of the loss at a known
+    start: a good start leaves little to gain. The loss at w = 0 is the largest Δ, to
+    which only annotated parts contribute. It is computed on the annotated part: on the
+    whole task all outputs of equal Δ tie, and a relaxation is fractional almost
+    everywhere.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    task : Task
+    loss : Loss
+    share : float
+        Precision as a share of the loss at w = 0.
+    start : ndarray of shape (n_features,), optional
+
+    Returns
+    -------
+    algorithm : Algorithm
     """
     part = task.annotated_part() or task
     at_zero = float(
         loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean()
     )
-    # of a sum of hinges, most are zero almost anywhere else
-    enough = share * at_zero * task.n_examples / separate_examples(task).n_examples
+    # most hinges of a sum are zero almost everywhere else
+    precision = share * at_zero * task.n_examples / separate_examples(task).n_examples
     if start is not None:
-        enough = min(
-            enough,
+        precision = min(
+            precision,
             OF_START * float(loss_values(task, simplify(loss, task), start).mean()),
         )
     return replace(
-        algorithm, tol=max(algorithm.tol, enough), eta=max(algorithm.eta, enough)
+        algorithm, tol=max(algorithm.tol, precision), eta=max(algorithm.eta, precision)
     )
 
 
-def starting_points(
+def make_starts(
     task: Task,
     loss: Loss,
     lam: float,
@@ -168,28 +197,46 @@ def starting_points(
     algorithm: Algorithm | None = None,
     given: Array | None = None,
 ) -> list[Array]:
-    """As many starts as the algorithm asks for: one known, one `given`, clew's own, others known, then some near them.
+    """Collect the number of starts that the algorithm asks for.
 
-    None at all where nothing is known and any start will do; the first one alone where the problem is convex.
+    They are, in this order: the first known one, `given`, the default initial weights,
+    the other known ones, and perturbations of the first.
+
+    Parameters
+    ----------
+    task : Task
+    loss : Loss
+    lam : float
+    known : sequence of ndarray
+    regulariser : "l2" or "l1"
+    algorithm : Algorithm, optional
+    given : ndarray of shape (n_features,), optional
+
+    Returns
+    -------
+    starts : list of ndarray
+        Only the first known one, or none, if the problem is convex.
     """
     algorithm = algorithm or Algorithm()
     if known and algorithm.starts == 1:
         return [known[0]]
-    own = Start(task, loss, regulariser, algorithm).at(lam)
-    if own is None:
+    default = Initializer(task, loss, regulariser, algorithm).weights_for(lam)
+    if default is None:
         return list(known[:1])
-    asked_for = (
+    requested = (
         [given]
         if given is not None and not any(given is other for other in known)
         else []
     )
-    found = [*known[:1], *asked_for, own, *known[1:]]
-    missing = max(0, algorithm.starts - len(found))
-    return [*found, *nearby(found[0], missing)][: algorithm.starts]
+    starts = [*known[:1], *requested, default, *known[1:]]
+    missing = max(0, algorithm.starts - len(starts))
+    return [*starts, *perturb_start(starts[0], missing)][: algorithm.starts]
 
 
-def nearby(start: Array, count: int, spread: float = 1.0, seed: int = 0) -> list[Array]:
-    """Normal perturbations of a start, whose norm is about `spread` times its own; always the same ones."""
+def perturb_start(
+    start: Array, count: int, spread: float = 1.0, seed: int = 0
+) -> list[Array]:
+    """Return normal perturbations of a start, of relative norm `spread`."""
     rng = np.random.default_rng(seed)
     size = spread * float(np.sqrt(np.mean(start**2)))
     return [start + size * rng.normal(size=len(start)) for _ in range(count)]
@@ -206,12 +253,27 @@ def learn_from(
     warm_start: Result | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """CCCP from each of these starts; the lowest objective wins, and `Result.objectives` has them all.
+    """Run CCCP from each start, and return the fit with the lowest objective.
 
-    Passes, bounds, fallbacks and seconds are of all runs; iterations and history are of the last one.
+    Bounds are valid for all starts, so that the runs share them. Runs are coarse; the
+    best one continues to full precision.
 
-    Bounds lie under C wherever they were found, so that all runs share them. Each run is as precise as a start must be;
-    then the winner goes on to full precision.
+    Parameters
+    ----------
+    starts : sequence of ndarray
+    task : Task
+    loss : Loss
+    lam : float
+    regulariser : "l2" or "l1"
+    algorithm : Algorithm, optional
+    warm_start : Result, optional
+    callback : callable, optional
+
+    Returns
+    -------
+    result : Result
+        `objectives` are those of all runs. Passes, bounds, fallbacks and seconds are
+        sums over all runs; iterations and history are those of the last one.
     """
     algorithm = algorithm or Algorithm()
 
@@ -242,13 +304,13 @@ def learn_from(
     result = run(best, runs[-1] if runs else warm_start, algorithm)
     return replace(
         result,
-        objectives=(*(other.objective for other in runs), result.objective),
-        passes=result.passes + sum(other.passes for other in runs),
-        reward_passes=result.reward_passes + sum(other.reward_passes for other in runs),
-        bounds=result.bounds + sum(other.bounds for other in runs),
-        fallbacks=result.fallbacks + sum(other.fallbacks for other in runs),
+        objectives=(*(rough.objective for rough in runs), result.objective),
+        passes=result.passes + sum(rough.passes for rough in runs),
+        reward_passes=result.reward_passes + sum(rough.reward_passes for rough in runs),
+        bounds=result.bounds + sum(rough.bounds for rough in runs),
+        fallbacks=result.fallbacks + sum(rough.fallbacks for rough in runs),
         seconds={
-            name: value + sum(other.seconds[name] for other in runs)
+            name: value + sum(rough.seconds[name] for rough in runs)
             for name, value in result.seconds.items()
         },
     )

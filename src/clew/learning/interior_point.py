@@ -24,7 +24,7 @@ from clew.learning.task import Array, Indices
 MAX_STEPS = 100
 """Five times as many as it mostly takes."""
 WARM_START_SHARE = 0.9
-"""Share of the last update's α in the first z; the rest is uniform, so that none is zero."""
+"""Share of the last update's α in the first z; the rest is uniform and positive."""
 STEP_SHARE = 0.99
 """Share of the longest feasible step that is taken."""
 SMALLEST_GAP = 1e-9

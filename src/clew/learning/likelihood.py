@@ -1,11 +1,13 @@
-"""Marginal likelihood of partial annotations: conditional random fields with latent parts.
+"""Marginal likelihood of partial annotations: latent conditional random fields.
 
-    J(w) = λ/2 ‖w‖² + (1/N) Σ_n [log Z_n(Y) − log Z_n(Y*)],   Z(S) = Σ_{y ∈ S} exp⟨w, φ(x, y)⟩
+    J(w) = λ/2 ‖w‖² + (1/N) Σ_n [log Z_n(Y) − log Z_n(Y*)],
+    Z(S) = Σ_{y ∈ S} exp⟨w, φ(x, y)⟩
 
-is minus the mean log-probability P(Y* | x) that the annotation holds, under P(y | x) ∝ exp⟨w, φ(x, y)⟩ (Lafferty et al.
-2001; with parts that nobody annotated: Quattoni et al. 2007, Tsuboi et al. 2008). Its gradient is λw plus the mean of
-E[φ | Y] − E[φ | Y*]. Where everything is annotated it is strongly convex, and ‖gradient‖² / (2λ) bounds how far J lies
-above its minimum; otherwise the same number says how flat it is where the search ended.
+J is minus the mean log-probability P(Y* | x) of the annotation under P(y | x) ∝ exp⟨w,
+φ(x, y)⟩ (Lafferty et al. 2001; with latent parts: Quattoni et al. 2007, Tsuboi et al.
+2008). Its gradient is λw plus the mean of E[φ | Y] − E[φ | Y*]. If everything is
+annotated, J is strongly convex, and ‖gradient‖² / (2λ) bounds its distance from the
+minimum; otherwise this number measures stationarity.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
+import scipy  # scipy.optimize takes a second to import, so only when it is used
 
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.task import Array, Indices, Space, Subset, Task, WeightedTask, dot
@@ -27,38 +29,38 @@ from clew.utils.validation import check_floats, check_int, check_positive
 
 @runtime_checkable
 class SummableTask(Task, Protocol):
-    """A task that can sum over all outputs of a space, and not only find the best."""
+    """A task that can sum over all outputs of a space."""
 
     def log_partition(
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
-        """(n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
+        """Return (n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
         ...
 
 
 @dataclass(frozen=True)
 class LikelihoodResult:
-    """Weights of a conditional random field, and what is known of them."""
+    """Weights of a conditional random field, with objective and gap."""
 
     w: Array
     objective: float
     """J(w)."""
     gap: float
-    """‖gradient‖² / (2λ): certified where everything is annotated, see above."""
+    """‖gradient‖² / (2λ): a certificate if everything is annotated."""
     convex: bool
-    """Whether everything is annotated, so that `gap` bounds the distance from the minimum of J."""
+    """Whether everything is annotated, so that `gap` is a certificate."""
     converged: bool
     lam: float
     iterations: int
     evaluations: int
-    """How often log Z and its gradient were computed for every example, in Y and in Y*."""
+    """Number of evaluations of log Z and its gradient on all examples, in Y and Y*."""
     seconds: float
     n_examples: int
     history: tuple[float, ...] = ()
     """J after each iteration."""
 
     def require(self) -> LikelihoodResult:
-        """The result itself, or NotConverged if the search ended at its limit."""
+        """Return the result, or raise NotConverged at the iteration limit."""
         if not self.converged:
             raise NotConverged(
                 f"L-BFGS ended with a gap of {self.gap:.3g} at λ = {self.lam:.3g}"
@@ -69,7 +71,8 @@ class LikelihoodResult:
         end = "converged" if self.converged else "not converged"
         kind = "gap" if self.convex else "‖gradient‖²/2λ"
         return (
-            f"{end}: objective {self.objective:.6g}, {kind} {self.gap:.2g}, λ = {self.lam:.4g}; {self.n_examples} "
+            f"{end}: objective {self.objective:.6g}, {kind} {self.gap:.2g}, λ = "
+            f"{self.lam:.4g}; {self.n_examples} "
             f"examples, {self.evaluations} passes in {self.seconds:.2g} s"
         )
 
@@ -83,9 +86,24 @@ def maximise_likelihood(
     max_iterations: int = 1000,
     callback: Callable[[int, float, float], None] | None = None,
 ) -> LikelihoodResult:
-    """Minimise J by L-BFGS (Liu & Nocedal 1989) from `start`, zero if None, until `gap` ≤ tol.
+    """Minimize J by L-BFGS (Liu & Nocedal 1989).
 
-    `callback` hears of iteration, objective and gap.
+    Parameters
+    ----------
+    task : Task
+        Must be a SummableTask, or a subset or weighting of one.
+    lam : float
+    start : ndarray of shape (n_features,), optional
+        Initial weights; zero if None.
+    tol : float
+        Largest `gap`.
+    max_iterations : int
+    callback : callable, optional
+        ``callback(iteration, objective, gap)`` is called after each iteration.
+
+    Returns
+    -------
+    result : LikelihoodResult
     """
     if not (np.isfinite(lam) and lam > 0):
         raise InputError(f"λ is {lam}; expected a positive number")
@@ -116,7 +134,7 @@ def maximise_likelihood(
             "maxcor": 20,
         }
         with single_threaded_blas():  # SciPy's corrections are long vectors
-            found = scipy.optimize.minimize(
+            solution = scipy.optimize.minimize(
                 problem,
                 w,
                 jac=True,
@@ -124,12 +142,13 @@ def maximise_likelihood(
                 callback=stop_when_flat,
                 options=options,
             )
-        w = np.asarray(found.x, dtype=float)
+        w = np.asarray(solution.x, dtype=float)
     objective = problem(w)[0]
     gap = problem.gap(w)
     if gap > tol:
         warnings.warn(
-            f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} (asked: {tol:.3g})",
+            f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} "
+            f"(asked: {tol:.3g})",
             NotConvergedWarning,
             stacklevel=3,
         )
@@ -149,13 +168,13 @@ def maximise_likelihood(
 
 
 class _Problem:
-    """J and its gradient. The last point is kept, since the callback asks about it again."""
+    """J and its gradient; caches the last point, which the callback evaluates again."""
 
     def __init__(self, task: Task, lam: float) -> None:
-        self.task, self.examples, self.share = summable(task)
+        self.task, self.examples, self.share = _find_summable_task(task)
         self.lam = lam
         self.evaluations = 0
-        # with everything annotated, Y* has one output for each example, whose features do not depend on w
+        # if everything is annotated, the features of Y* do not depend on w
         zero = np.zeros(task.n_features)
         free, self.known = self.task.log_partition(
             zero, Space.COMPATIBLE, self.share, self.examples
@@ -167,38 +186,49 @@ class _Problem:
         if self.last is not None and np.array_equal(self.last[0], w):
             return self.last[1], self.last[2]
         self.evaluations += 1
-        every, slope = self.task.log_partition(w, Space.ALL, self.share, self.examples)
+        log_all, slope = self.task.log_partition(
+            w, Space.ALL, self.share, self.examples
+        )
         if self.convex:
-            value = float(dot(self.share, every) - dot(self.known, w))
+            value = float(dot(self.share, log_all) - dot(self.known, w))
             known = self.known
         else:
-            agreeing, known = self.task.log_partition(
+            log_compatible, known = self.task.log_partition(
                 w, Space.COMPATIBLE, self.share, self.examples
             )
-            value = float(dot(self.share, every - agreeing))
+            value = float(dot(self.share, log_all - log_compatible))
         value += 0.5 * self.lam * float(dot(w, w))
         gradient = self.lam * w + slope - known
         self.last = w.copy(), value, gradient
         return value, gradient
 
     def gap(self, w: Array) -> float:
-        """‖gradient‖² / (2λ)."""
+        """Return ‖gradient‖² / (2λ)."""
         gradient = self(w)[1]
         return float(dot(gradient, gradient)) / (2.0 * self.lam)
 
 
 def log_likelihood(task: Task, w: Array) -> Array:
-    """(n,) log P(Y* | x) of each example."""
-    whole, examples, share = summable(task)
-    every, agreeing = (
+    """Return (n,) log P(Y* | x) of each example."""
+    whole, examples, share = _find_summable_task(task)
+    log_all, log_compatible = (
         whole.log_partition(w, space, share, examples)[0]
         for space in (Space.ALL, Space.COMPATIBLE)
     )
-    return np.asarray(agreeing - every)
+    return np.asarray(log_compatible - log_all)
 
 
-def summable(task: Task) -> tuple[SummableTask, Indices | None, Array]:
-    """The task that sums over outputs, which of its examples are meant (None for all), and their shares of the mean."""
+def _find_summable_task(task: Task) -> tuple[SummableTask, Indices | None, Array]:
+    """Unwrap the task that sums over outputs.
+
+    Returns
+    -------
+    task : SummableTask
+    examples : ndarray of int or None
+        The chosen examples; None for all.
+    share : ndarray
+        Their shares of the mean.
+    """
     examples = task.examples if isinstance(task, Subset) else None
     share = np.ones(task.n_examples)
     whole = task.task if isinstance(task, Subset) else task
@@ -207,7 +237,8 @@ def summable(task: Task) -> tuple[SummableTask, Indices | None, Array]:
         whole = whole.task
     if not isinstance(whole, SummableTask):
         raise MissingCapability(
-            "a likelihood sums over all outputs, which the task of this model does not offer (log_partition); those of "
+            "a likelihood sums over all outputs, which the task of this model does "
+            "not offer (log_partition); those of "
             "Multiclass, Chain and Tree do"
         )
     return whole, examples, share / share.sum()

@@ -43,7 +43,9 @@ class Loss:
         )
         if not isinstance(self.name, str) or not spaces:
             raise InputError(
-                f"loss {short_repr(self.name)}: penalty is {short_repr(self.penalty)}, reward {short_repr(self.reward)}; expected a "
+                f"loss {short_repr(self.name)}: penalty is "
+                f"{short_repr(self.penalty)}, reward {short_repr(self.reward)}; "
+                "expected a "
                 "name and clew.Space each, or None as the reward"
             )
         for name in ("penalty_weight", "reward_weight", "margin"):
@@ -52,14 +54,16 @@ class Loss:
                 or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT
             ):
                 raise InputError(
-                    f"loss {self.name!r}: {name} is {short_repr(value)}; expected a finite number"
+                    f"loss {self.name!r}: {name} is {short_repr(value)}; expected a "
+                    "finite number"
                 )
         if (
             not self.penalty_weight >= max(0.0, self.reward_weight)
             or not self.margin >= 0
         ):
             raise InputError(
-                f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "
+                f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, "
+                "and margin ≥ 0; got "
                 f"{self.penalty_weight}, {self.reward_weight} and {self.margin}"
             )
 
@@ -99,7 +103,8 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
         return loss
     if not isinstance(loss, str) or loss not in known:
         raise InputError(
-            f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own"
+            f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or "
+            "a clew.Loss of your own"
         )
     return known[loss]
 
@@ -125,16 +130,17 @@ def simplify(loss: Loss, task: Task) -> Loss:
 
 
 def require_spaces(loss: Loss, task: Task) -> None:
-    """Raise MissingCapability if the loss searches a space that the task does not
-    offer.
-    """
+    """Raise MissingCapability if the task lacks a space that the loss searches."""
     missing = loss.spaces - task.spaces
     if missing:
         names = ", ".join(space.value for space in missing)
         raise MissingCapability(
-            f"the loss {loss.name!r} searches {names}, which the model's argmax does not offer. Offer it (and list it "
-            "in the model's `spaces`), or take loss='hinge', or set the model's `loss_zero_iff_compatible = True` if "
-            "its task loss is zero exactly on the outputs that agree with the annotation"
+            f"the loss {loss.name!r} searches {names}, which the model's argmax does "
+            "not offer. Offer it (and list it "
+            "in the model's `spaces`), or take loss='hinge', or set the model's "
+            "`loss_zero_iff_compatible = True` if "
+            "its task loss is zero exactly on the outputs that agree with the "
+            "annotation"
         )
 
 
@@ -231,13 +237,12 @@ def _choose_rows(keep: Mask, accepted: Matrix, rejected: Matrix) -> Matrix:
 
 
 def _check_finite(linear: LinearBounds) -> LinearBounds:
-    """Raise InputError for values that are not finite; they would spoil every later
-    model.
-    """
+    """Raise InputError for values that are not finite, which would spoil the model."""
     bad = ~np.isfinite(linear.values)
     if bad.any():
         n = int(np.flatnonzero(bad)[0])
         raise InputError(
-            f"the argmax gave a score of {linear.values[n]} for example {n}; features and Δ must be finite"
+            f"the argmax gave a score of {linear.values[n]} for example {n}; features "
+            "and Δ must be finite"
         )
     return linear

@@ -1,8 +1,8 @@
 """The model update (Eq. 13, Theorem 1): minimize regularizer + linear term + bounds.
 
-The lower bound of an update is computed from its dual weights by Eq. 14, whatever solver
-proposed them: it is valid even if the solver was imprecise. If the duality gap of one
-solver is too large, another one continues from its dual weights.
+The lower bound of an update is computed from its dual weights by Eq. 14. It is valid
+for every solver, even an imprecise one. If the duality gap of one solver is too large,
+another one continues from its dual weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Solver = Literal["auto", "interior-point", "ascent"]
 SOLVERS = ("auto", "interior-point", "ascent")
 
 INTERIOR_POINT_WEIGHTS = 500
-"""Up to so many weights "auto" is the interior point, whose time does not depend on λ."""
+"""Most weights for which "auto" is the interior point; its time is independent of λ."""
 DENSE_ENTRIES = 10_000_000
 """Largest number of bounds times weights for the dense interior point."""
 FALLBACK_WEIGHTS = 2000
@@ -108,12 +108,16 @@ def solve_model_update(
     lam : float
     regulariser : "l2" or "l1"
     radius : float
-        Upper bound on ‖w‖₁ at the minimizer of J. Only L1 needs it, whose model is
-        unbounded while it has few bounds.
+        Upper bound on ‖w‖₁ at the minimizer of J. Only L1 needs it, because its model
+        is unbounded with few bounds.
     tol : float
         Largest duality gap.
     solver : str
         Solver of the L2 update that is tried first.
+
+    Returns
+    -------
+    update : ModelUpdate
     """
     if regulariser == "l1":
         return _solve_l1(bundle, v, lam, radius)

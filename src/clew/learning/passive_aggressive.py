@@ -1,16 +1,18 @@
-"""Learning from batches that are seen once: one step of ascent in the dual for each example, with averaged weights.
+"""Online learning by passive-aggressive steps with averaged weights.
 
-The minimum of J over the t examples so far has w = −Σ βₙ aₙ with 0 ≤ βₙ ≤ 1/(λ t), where the slope aₙ = φ(penalty's
-output) − φ(reward's output) bounds the loss of example n by ⟨aₙ, w⟩ + bₙ (Eq. 15 with one such bound for each example,
-beside 0). The next example gets the β that raises the dual value most,
+The minimum of J over the t examples so far has w = −Σ βₙ aₙ with 0 ≤ βₙ ≤ 1/(λ t),
+where the slope aₙ = φ(penalty's output) − φ(reward's output) bounds the loss of example
+n by ⟨aₙ, w⟩ + bₙ (Eq. 15 with this bound and 0 for each example). The next example gets
+the β that raises the dual value most,
 
     β = min(L / ‖a‖², 1/(λ t)),    w ← w − β a,    with its loss L by this bound,
 
-the passive-aggressive step of Crammer et al. (2006). Nothing is kept of an example, so that where 1/(λ t) falls below
-the largest β, all of them are scaled: w ← w · (1/(λ t)) / β_max. If every step is as long as it may be, these are the
-steps of Pegasos (Shalev-Shwartz et al. 2011). w̄ ← (1 − ρ) w̄ + ρ w with ρ = 2 / (k + 1) at the k-th average weighs
-late weights more (Lacoste-Julien et al. 2012). No bound is kept, so nothing is certified: for that there is `learn`,
-which may start from here.
+the passive-aggressive step of Crammer et al. (2006). Examples are not stored, so that
+all β are scaled if 1/(λ t) falls below the largest: w ← w · (1/(λ t)) / β_max. If every
+step has the largest length, these are the steps of Pegasos (Shalev-Shwartz et al.
+2011). The average w̄ ← (1 − ρ) w̄ + ρ w with ρ = 2 / (k + 1) at the k-th average weighs
+late weights more (Lacoste-Julien et al. 2012). No bound is stored, so that nothing is
+certified; `learn` can start from these weights.
 """
 
 from __future__ import annotations
@@ -31,17 +33,18 @@ from clew.learning.losses import (
 from clew.learning.task import Array, Indices, Task
 
 MINI_BATCH = 16
-"""Examples for each average: one dense update of w̄."""
+"""Examples per average, which is a dense update of w̄."""
 ASKED_TOGETHER = 4
-"""Examples whose outputs are found at the same w, by one call of the argmax.
+"""Examples per call of the argmax, all at the same w.
 
-One pass over 2,000 sentences: F1 .50 with 16 together, .61 with 4 in twice the time, .65 with 1 in six times the time.
+One pass over 2,000 sentences: F1 .50 with 16 per call, .61 with 4 in twice the time,
+.65 with 1 in six times the time.
 """
 
 
 @dataclass(frozen=True)
 class OnlineResult:
-    """The state of an online fit, a value: it goes into the next batch and comes out changed."""
+    """State of an online fit; an immutable value that each batch replaces."""
 
     w: Array
     """w̄, the averaged weights."""
@@ -53,16 +56,19 @@ class OnlineResult:
     n_examples: int = 0
     """Examples seen so far."""
     largest: float = 0.0
-    """The largest β of an example so far."""
+    """Largest β of an example so far."""
     loss: float = float("nan")
-    """The mean loss of the last batch, each example before it was learned from."""
+    """Mean loss of the last batch, each example before its step."""
 
     def __str__(self) -> str:
-        return f"online: {self.n_examples} examples in {self.steps} steps, λ = {self.lam:.4g}, last loss {self.loss:.4g}"
+        return (
+            f"online: {self.n_examples} examples in {self.steps} steps, "
+            f"λ = {self.lam:.4g}, last loss {self.loss:.4g}"
+        )
 
 
 class _Ascent:
-    """W, how many examples it has seen, and the largest β among them."""
+    """Weights, number of examples seen, and the largest β."""
 
     def __init__(self, state: OnlineResult) -> None:
         self.lam = state.lam
@@ -71,13 +77,14 @@ class _Ascent:
         self.largest = state.largest
 
     def learn(self, task: Task, loss: Loss, examples: Indices) -> float:
-        """A step for each of these examples, at bounds that are found at the same w; their losses there, summed."""
+        """Take a step per example, with bounds at the same w; return the loss there."""
         penalty = convex_part(task, loss, self.w, examples)
         reward = concave_part(task, loss, self.w, examples)
         losses = penalty.values - reward.values
         rows = sp.csr_array(penalty.features - reward.features)
         offsets = losses - rows @ self.w
-        scale = 1.0  # the weights are scale · w until the end, so that a step costs what its row has entries
+        # the weights are scale · w, so that a step costs as much as its row has entries
+        scale = 1.0
         for k in range(len(examples)):
             self.seen += 1
             most = 1.0 / (self.lam * self.seen)
@@ -100,12 +107,26 @@ class _Ascent:
 def learn_batch(
     task: Task, loss: Loss, state: OnlineResult, rng: np.random.Generator
 ) -> OnlineResult:
-    """One pass over a batch, in random order."""
+    """Run one pass over a batch in random order.
+
+    Parameters
+    ----------
+    task : Task
+    loss : Loss
+    state : OnlineResult
+        State before the batch.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    state : OnlineResult
+    """
     loss = simplify(loss, task)
     require_spaces(loss, task)
     if task.n_features != len(state.w):
         raise InputError(
-            f"this batch has {task.n_features} features; expected {len(state.w)}, as before"
+            f"this batch has {task.n_features} features; expected {len(state.w)}, as "
+            "before"
         )
     ascent = _Ascent(state)
     mean = state.w.copy()
@@ -113,9 +134,11 @@ def learn_batch(
     total = 0.0
     order = rng.permutation(task.n_examples)
     for first in range(0, len(order), MINI_BATCH):
-        some = order[first : first + MINI_BATCH]
-        for begin in range(0, len(some), ASKED_TOGETHER):
-            total += ascent.learn(task, loss, some[begin : begin + ASKED_TOGETHER])
+        mini_batch = order[first : first + MINI_BATCH]
+        for begin in range(0, len(mini_batch), ASKED_TOGETHER):
+            total += ascent.learn(
+                task, loss, mini_batch[begin : begin + ASKED_TOGETHER]
+            )
         steps += 1
         mean += (2.0 / (steps + 1.0)) * (ascent.w - mean)
     return replace(

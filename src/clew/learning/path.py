@@ -1,7 +1,7 @@
-"""A path of λ on shared bounds.
+"""Regularization path over λ on shared bounds.
 
-Bounds do not depend on λ: the path runs from strong to weak regularisation, and each fit starts from the last one's
-weights and bounds.
+Bounds do not depend on λ. The path runs from strong to weak regularization, and each
+fit starts from the weights and bounds of the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback, learn
-from clew.learning.initialization import Start
+from clew.learning.initialization import Initializer
 from clew.learning.losses import Loss, concave_part, convex_part, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result
@@ -28,12 +28,16 @@ PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
 def lambda_grid(
     task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH
 ) -> Array:
-    """(length,) λ from strong to weak, in proportion to the data.
+    """Return λ from strong to weak, scaled to the data.
 
-    With the subgradients g_n of the examples' losses at w = 0 and their mean loss L there, the first λ for L2 is
-    mean ‖g_n‖² / (N L): one step −g/λ along the part of the mean gradient that is mere chance, which has the squared
-    norm mean ‖g_n‖² / N, would then change the loss by as much as there is of it. For L1 it is ‖mean g_n‖∞, below which
-    the first weight leaves zero.
+    Let g_n be the subgradients of the examples' losses at w = 0, and L their mean loss
+    there. For L2 the first λ is mean ‖g_n‖² / (N L). A step −g/λ along the random part
+    of the mean gradient, of squared norm mean ‖g_n‖² / N, would then change the loss by
+    L. For L1 it is ‖mean g_n‖∞, below which the first weight becomes non-zero.
+
+    Returns
+    -------
+    lams : ndarray of shape (length,)
     """
     part = task.annotated_part() or task
     zero = np.zeros(task.n_features)
@@ -47,12 +51,12 @@ def lambda_grid(
         at_zero = float(loss_values(part, loss, zero).sum())
         top = float(slopes.power(2).sum()) / task.n_examples / max(at_zero, 1e-12)
     if not top > 0:
-        top = 1.0  # all outputs share their features at w = 0: nothing to scale by
+        top = 1.0  # all outputs have the same features at w = 0
     return np.asarray(top * PATH_RATIO[regulariser] ** np.arange(length))
 
 
 class Path:
-    """Fits of one task at any λ, each on the bounds of the fit before and from the weights of the next stronger λ."""
+    """Fits of one task at several λ on shared bounds."""
 
     def __init__(
         self,
@@ -74,23 +78,24 @@ class Path:
         self.first = (
             None
             if start is not None
-            else Start(task, loss, regulariser, self.algorithm)
+            else Initializer(task, loss, regulariser, self.algorithm)
         )
         self.last = warm_start
         self.weights: dict[float, Array] = {}
-        """What was found at each λ so far."""
+        """Weights at each λ so far."""
 
     def fit(self, lam: float) -> Result:
-        """The fit at this λ.
+        """Fit at this λ.
 
-        It starts from the weights of the next stronger λ, unless there is none or these are stuck at zero, where strong
-        regularisation can hold them: then at the given start, or where a single fit would (start.py).
+        The start is the weights of the next stronger λ. If there are none, or strong
+        regularization holds them at zero, it is the given start or the default initial
+        weights (`initialization`).
         """
         stronger = [other for other in self.weights if other > lam]
-        if stronger and not self._at_zero(min(stronger)):
+        if stronger and not self._is_at_zero(min(stronger)):
             w: Array | None = self.weights[min(stronger)]
         else:
-            w = self.given if self.first is None else self.first.at(lam)
+            w = self.given if self.first is None else self.first.weights_for(lam)
             if w is None and self.last is not None:
                 w = self.last.w
         self.last = learn(
@@ -106,8 +111,8 @@ class Path:
         self.weights[lam] = self.last.w
         return self.last
 
-    def _at_zero(self, lam: float) -> bool:
-        """Whether the weights at this λ have no part in the objective."""
+    def _is_at_zero(self, lam: float) -> bool:
+        """Return whether the weights at this λ hardly contribute to the objective."""
         if self.first is None or self.last is None:
             return False
         return lam * regularisation(self.weights[lam], "l2") <= 1e-9 * abs(
@@ -127,10 +132,25 @@ def fit_path(
     patience: int = 6,
     callback: Callback | None = None,
 ) -> Iterator[Result]:
-    """Fit every λ from the strongest to the weakest on shared bounds, one at each step of the iteration.
+    """Fit every λ from the strongest to the weakest on shared bounds.
 
-    `patience` multiplies the algorithm's: a bound that is idle at this λ may be needed at the next one, and keeping it
-    is cheaper than another pass where the argmax is dear.
+    Parameters
+    ----------
+    task : Task
+    loss : Loss
+    lams : sequence of float
+    regulariser : "l2" or "l1"
+    algorithm : Algorithm, optional
+    start : ndarray of shape (n_features,), optional
+    warm_start : Result, optional
+    patience : int
+        Factor on the algorithm's patience: a bound that is inactive at this λ may be
+        needed at the next one, and keeping it is cheaper than another pass.
+    callback : callable, optional
+
+    Yields
+    ------
+    result : Result
     """
     algorithm = algorithm or Algorithm()
     path = Path(
@@ -147,7 +167,7 @@ def fit_path(
 
 
 def check_path(lams: Sequence[float]) -> list[float]:
-    """The values of λ from the strongest to the weakest."""
+    """Validate the values of λ and sort them from the strongest to the weakest."""
     if len(lams) == 0 or not all(np.isfinite(lam) and lam > 0 for lam in lams):
         raise InputError(f"a path needs positive values of λ, not {list(lams)}")
     return sorted((float(lam) for lam in lams), reverse=True)

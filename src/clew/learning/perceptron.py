@@ -1,4 +1,7 @@
-"""The structured perceptron with partial annotations (Fernandes & Brefeld, 2011): the paper's baseline."""
+"""Structured perceptron with partial annotations (Fernandes & Brefeld 2011).
+
+It is the paper's baseline.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from clew.utils.validation import check_bool, check_int
 
 @dataclass(frozen=True)
 class PerceptronResult:
-    """The weights and the mean task loss on the training examples after each epoch."""
+    """Weights, and the mean task loss on the training examples after each epoch."""
 
     w: Array
     losses: tuple[float, ...]
@@ -23,7 +26,7 @@ class PerceptronResult:
 
     @property
     def epochs(self) -> int:
-        """How often every example was visited."""
+        """Number of epochs."""
         return len(self.losses)
 
     def __str__(self) -> str:
@@ -32,7 +35,7 @@ class PerceptronResult:
 
 
 class _Epochs:
-    """Epochs of any task, by its argmax."""
+    """Epochs of any task by its argmax."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -40,13 +43,13 @@ class _Epochs:
         self.weights = np.zeros(task.n_features), np.zeros(task.n_features)
 
     def run(self, order: Indices) -> None:
-        """A step for each of these examples in turn."""
+        """Take one step for each of these examples in turn."""
         w, late = self.weights
         for n in order:
-            one = np.array([n])
-            predicted = self.task.argmax(w, Space.ALL, 0.0, one)
+            example = np.array([n])
+            predicted = self.task.argmax(w, Space.ALL, 0.0, example)
             if predicted.loss[0] > 0:
-                wanted = self.task.argmax(w, Space.COMPATIBLE, 0.0, one)
+                wanted = self.task.argmax(w, Space.COMPATIBLE, 0.0, example)
                 for features, sign in (
                     (wanted.features, 1.0),
                     (predicted.features, -1.0),
@@ -66,10 +69,26 @@ def perceptron(
     rng: np.random.Generator | None = None,
     callback: Callable[[int, float], None] | None = None,
 ) -> PerceptronResult:
-    """Train until the task loss is zero or has not improved for `patience` epochs; the best epoch's weights are kept.
+    """Train a structured perceptron; return the weights of the best epoch.
 
-    For each example with prediction ŷ = argmax_Y f that contradicts its annotation, w moves by φ(ỹ) − φ(ŷ) with
-    ỹ = argmax_{Y*} f. `averaged` returns the mean of w over all steps of the best epochs, which is less noisy.
+    For each example whose prediction ŷ = argmax_Y f contradicts its annotation, w moves
+    by φ(ỹ) − φ(ŷ) with ỹ = argmax_{Y*} f.
+
+    Parameters
+    ----------
+    task : Task
+    averaged : bool
+        Return the mean of w over all steps up to the best epoch, which is less noisy.
+    max_epochs : int
+    patience : int
+        Stop after this many epochs without improvement, or at a task loss of zero.
+    rng : numpy.random.Generator, optional
+    callback : callable, optional
+        ``callback(epoch, loss)`` is called after each epoch.
+
+    Returns
+    -------
+    result : PerceptronResult
     """
     max_epochs = check_int(max_epochs, "max_epochs", 1)
     patience = check_int(patience, "patience", 1)
@@ -82,8 +101,8 @@ def perceptron(
     while len(losses) < max_epochs:
         epochs.run(rng.permutation(task.n_examples))
         steps += task.n_examples
-        # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a
-        # step costs what its change has entries, not what w has.
+        # The mean of w over all steps is w − late / steps, where late sums each change
+        # times the steps before it. A step then costs as much as its change.
         w, late = epochs.weights
         candidate = w - late / steps if averaged else w.copy()
         loss = float(task.argmax(candidate, Space.ALL, 0.0).loss.mean())

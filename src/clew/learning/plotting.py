@@ -1,4 +1,4 @@
-"""Pictures of a fit and of its weights."""
+"""Matplotlib figures of a fit and of its weights."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class NamedBlock(Protocol):
-    """Weights that belong together, with a name for each index of each axis."""
+    """Block of weights with a name for each index of each axis."""
 
     @property
     def name(self) -> str:
-        """What they are."""
+        """Name of the block."""
         ...
 
     @property
     def axes(self) -> tuple[tuple[str, ...], ...]:
-        """The names along each axis."""
+        """Names along each axis."""
         ...
 
     def values(self, w: Array) -> Array:
-        """The block of w."""
+        """Return the block of w."""
         ...
 
 
 def plot_result(result: Result) -> Figure:
-    """Objective and lower bound, gap and precision, and bounds, against passes over the data."""
+    """Plot objective and lower bound, gap and precision, and bounds, against passes."""
     require_extra("plot", "a picture of a fit")
     import matplotlib.pyplot as plt
 
@@ -64,21 +64,31 @@ def plot_result(result: Result) -> Figure:
         axis.set_xlabel("passes over the data")
         axis.grid(alpha=0.3)
     figure.suptitle(
-        f"{result.status.value}: objective {result.objective:.5g}, gap {result.gap:.2g}, λ = {result.lam:.3g}"
+        f"{result.status.value}: objective {result.objective:.5g}, gap "
+        f"{result.gap:.2g}, λ = {result.lam:.3g}"
     )
     return figure
 
 
 def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure:
-    """A picture of weights by block, each in colours from minus to plus its largest weight, which its title names.
+    """Plot weights by block, scaled to the largest weight of each block.
 
-    Of a block with more than `top` columns, those with the largest weights are shown.
+    Parameters
+    ----------
+    blocks : sequence of NamedBlock
+    w : ndarray of shape (n_features,)
+    top : int
+        Largest number of columns per block; those with the largest weights are shown.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
     """
     require_extra("plot", "a picture of weights")
     import matplotlib.pyplot as plt
 
     top = check_int(top, "top", 1)
-    panels = [panel for block in blocks for panel in _panels(block, w, top)]
+    panels = [panel for block in blocks for panel in _make_panels(block, w, top)]
     sizes = [max(0.9, 0.28 * values.shape[1]) for _, values, _, _ in panels]
     height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)
     figure, axes = plt.subplots(
@@ -112,10 +122,10 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
     return figure
 
 
-def _panels(
+def _make_panels(
     block: NamedBlock, w: Array, top: int
 ) -> list[tuple[str, Array, Sequence[str], Sequence[str]]]:
-    """A block as matrices with titles and names of rows and columns: one for each index of a third axis."""
+    """Split a block into matrices, one per index of a third axis, with labels."""
     values = block.values(w)
     if values.ndim == 1:
         labels = block.axes[0]

@@ -1,4 +1,4 @@
-"""What a fit returns: the weights, what certifies them, and how it came to them."""
+"""Result of a fit: weights, certificate and history."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Status(Enum):
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
     STALLED = "stalled"
-    """The model update cannot be solved more precisely in floating point: the gap that was reached is the best."""
+    """Floating-point precision prevents a more precise model update."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of a fit's history: written after each model update."""
+    """State after one model update, as stored in the history."""
 
     iteration: int
     passes: float
@@ -40,10 +40,10 @@ class Record:
     """Of the convexified problem J̃_t, at the best w of this CCCP iteration."""
     lower_bound: float
     precision: float
-    """ε_t, that this CCCP iteration asks for."""
+    """ε_t, the target gap of this CCCP iteration."""
     seconds: float
     certified: bool = True
-    """False while passes of the stochastic phase estimate the objective; the history has certified lines alone."""
+    """False for estimates of the stochastic phase, which are not in the history."""
 
     @property
     def gap(self) -> float:
@@ -53,64 +53,65 @@ class Record:
 
 @dataclass(frozen=True)
 class Result:
-    """A fitted weight vector with its certificate."""
+    """Fitted weight vector with its certificate."""
 
     w: Array
     objective: float
     """J(w), Eq. 7."""
     lower_bound: float
-    """Of the last convexified problem J̃ (Eq. 9); a bound on J itself where the problem is convex."""
+    """Of the last convexified problem J̃ (Eq. 9); of J itself if it is convex."""
     gap: float
     """Certified: J̃(w) − lower_bound."""
     status: Status
     lam: float
     regulariser: str
     loss: Loss
-    """As it was optimised, that is after `losses.simplify`."""
+    """As optimized, after `losses.simplify`."""
     passes: float
     """Augmented inferences for C, in units of the number of examples."""
     reward_passes: float
     """Inferences for R, in the same units."""
     bounds: int
-    """LinearBounds bounds that were added in this fit."""
+    """Linear bounds added in this fit."""
     iterations: int
     """CCCP iterations."""
     seconds: dict[str, float]
-    """oracle, master, total."""
+    """Wall time by part: oracle, master and total."""
     residual: float
-    """Of the last model update: its own primal minus dual value."""
+    """Duality gap of the last model update itself."""
     inexactness: float
-    """How far an argmax fell short of an output that it had found before; 0 for a true argmax."""
+    """Largest shortfall of an argmax below an earlier output; 0 for an exact argmax."""
     n_examples: int
     n_groups: int = 0
-    """Groups of bounds: as many as there are examples, or as `Algorithm.groups` and `Algorithm.memory` allowed."""
+    """Groups of bounds, see `Algorithm.groups` and `Algorithm.memory`."""
     fallbacks: int = 0
-    """Model updates for which the first solver was not precise enough, so that the other one was asked too."""
+    """Model updates that needed a second solver."""
     objectives: tuple[float, ...] = ()
-    """J from each of several starts, and at last that of the winner at full precision: how far local minima differ."""
+    """J from each of several starts, and finally of the best at full precision."""
     history: tuple[Record, ...] = field(repr=False, default=())
     bundle: Bundle | None = field(repr=False, default=None, compare=False)
-    """The bounds, to be recycled by `warm_start`."""
+    """The bounds, which `warm_start` recycles."""
 
     @property
     def converged(self) -> bool:
-        """Whether the asked-for gap was certified."""
+        """Whether the requested gap was certified."""
         return self.status is Status.CONVERGED
 
     def is_optimal(self, eps: float) -> bool:
-        """Whether the certified gap of the convexified problem is at most eps, with a true argmax."""
+        """Return whether the certified gap is at most eps and the argmax was exact."""
         return self.gap <= eps and self.inexactness == 0.0
 
     def require(self) -> Result:
-        """The result itself, or NotConverged if the fit ended at a limit."""
+        """Return the result, or raise NotConverged if the fit ended at a limit."""
         if not self.converged:
             raise NotConverged(
-                f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} at λ = {self.lam:.3g}"
+                f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} "
+                f"at λ = {self.lam:.3g}"
             )
         return self
 
     def column(self, name: str) -> Array:
-        """One quantity of the history as an array, for instance "gap" or "bounds"."""
+        """Return one quantity of the history as an array, such as "gap" or "bounds"."""
         return np.array([getattr(record, name) for record in self.history], dtype=float)
 
     def __str__(self) -> str:
@@ -122,14 +123,17 @@ class Result:
             else ""
         )
         return (
-            f"{self.status.value}: objective {self.objective:.6g}{starts}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
-            f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "
+            f"{self.status.value}: objective {self.objective:.6g}{starts}, gap "
+            f"{self.gap:.2g}, λ = {self.lam:.3g}, "
+            f"{self.iterations} CCCP iterations, {self.passes:.4g} + "
+            f"{self.reward_passes:.4g} passes, "
             f"{self.bounds} bounds in {self.n_groups} groups, "
-            f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
+            f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update "
+            f"{s['master']:.2f})"
         )
 
     def plot(self) -> Figure:
-        """A matplotlib figure: objective and lower bound, gap and precision, and bounds, against passes."""
+        """Plot objective, lower bound, gap, precision and bounds against passes."""
         from clew.learning.plotting import plot_result
 
         return plot_result(self)
@@ -141,14 +145,16 @@ def warn_if_not_converged(
     """Warn if the fit did not converge or the argmax was inexact."""
     if status is not Status.CONVERGED:
         warnings.warn(
-            f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: {tol:.3g}); "
+            f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: "
+            f"{tol:.3g}); "
             "the best weights so far were kept",
             NotConvergedWarning,
             stacklevel=4,
         )
     if inexactness > 0:
         warnings.warn(
-            f"the argmax is not exact: it fell short of an output that it had returned before by {inexactness:.3g}. "
+            "the argmax is not exact: it fell short of an output that it had "
+            f"returned before by {inexactness:.3g}. "
             "The gap is not a certificate",
             InexactArgmaxWarning,
             stacklevel=4,

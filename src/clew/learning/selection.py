@@ -1,8 +1,9 @@
-"""The choice of λ from held-out annotations.
+"""Selection of λ by cross-validation on held-out annotations.
 
-Two things are measured on what a fold left out: the task loss Δ of the prediction, which is what counts but comes in
-whole mistakes, of which few annotations show few; and the surrogate loss L that is learned, which is smooth in λ. The
-task loss decides as far as it can tell, and among λ that it cannot tell apart the surrogate does.
+Two losses are measured on the held-out part of each fold: the task loss Δ of the
+prediction, which matters but is coarse with few annotations, and the surrogate loss L,
+which is smooth in λ. The task loss decides if its differences are significant;
+otherwise the surrogate loss does.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from clew.learning.result import Status
 from clew.learning.task import Argmax, Array, Space, Task
 
 N_STANDARD_ERRORS = 1.5
-"""Standard errors of a difference between two λ from which on it counts: three mistakes more and none less."""
+"""Standard errors from which a difference counts: three mistakes more and none less."""
 HELD_OUT_PRECISION = 0.03
-"""The precision of held-out fits, as a share of the loss at w = 0: what is compared is coarser than that."""
+"""Precision of held-out fits, as a share of the loss at w = 0."""
 ALL_AT_ONCE = 3
-"""Up to so many λ are all tried; of more, every second one first, and then the neighbours of the best."""
+"""Up to this many λ, all are tried.
+
+Of more λ, every second one is tried first, then the neighbors of the best.
+"""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One split of the annotations: learn from `train`, count the mistakes on `test`."""
+    """Split of the annotations: learn from `train`, measure the loss on `test`."""
 
     train: Task
     test: Task
@@ -39,39 +43,41 @@ class Fold:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """One λ of a path, and how it did on held-out annotations."""
+    """One λ of a path with its held-out losses."""
 
     lam: float
     held_out: tuple[float, ...]
-    """The mean task loss on each fold's held-out annotations."""
+    """Mean task loss on the held-out annotations of each fold."""
     losses: Array
-    """(M,) the task loss of every held-out example, fold after fold."""
+    """(M,) task loss of each held-out example, fold after fold."""
     surrogates: Array
-    """(M,) the loss that is learned, on the same examples."""
+    """(M,) surrogate loss of the same examples."""
     passes: float
-    """Over all folds, in units of one fold's examples."""
+    """Sum over all folds, in units of one fold's examples."""
     weights: tuple[Array, ...]
-    """Of the folds: starts for the fit on everything."""
+    """Weights of each fold."""
 
     @property
     def mean(self) -> float:
-        """The mean held-out task loss, over all held-out examples."""
+        """Mean held-out task loss over all held-out examples."""
         return float(self.losses.mean())
 
     @property
     def surrogate(self) -> float:
-        """The mean held-out surrogate loss."""
+        """Mean held-out surrogate loss."""
         return float(self.surrogates.mean())
 
     @property
     def standard_error(self) -> float:
-        """Of the mean held-out task loss, from its spread over all held-out examples."""
+        """Standard error of the mean held-out task loss."""
         return float(self.losses.std() / np.sqrt(len(self.losses)))
 
     @property
     def w(self) -> Array:
-        """The mean of the folds' weights: a better start for the fit on everything than any single solution, since
-        where the folds found different local minima it is no part of either's peculiarities.
+        """Mean of the folds' weights, the start for the fit on all annotations.
+
+        It is a better start than the weights of a single fold, whose local minimum may
+        be peculiar to that fold.
         """
         return np.asarray(np.mean(self.weights, axis=0))
 
@@ -86,10 +92,25 @@ def cross_validate(
     start: Array | None = None,
     callback: Callback | None = None,
 ) -> list[PathPoint]:
-    """The held-out losses along a path, from strong to weak regularisation.
+    """Measure held-out losses along a path from strong to weak regularization.
 
-    Of many λ every second one is tried first; the path ends where it has clearly become worse, and then the neighbours
-    of the best one are tried.
+    Of many λ every second one is tried first. The path ends when the losses are
+    significantly worse; then the neighbors of the best λ are tried.
+
+    Parameters
+    ----------
+    folds : sequence of Fold
+    loss : Loss
+    lams : sequence of float
+    regulariser : "l2" or "l1"
+    algorithm : Algorithm, optional
+    start : ndarray of shape (n_features,), optional
+    callback : callable, optional
+
+    Returns
+    -------
+    points : list of PathPoint
+        From strong to weak regularization.
     """
     coarse = coarsen_precision(
         algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION, start
@@ -108,30 +129,30 @@ def cross_validate(
     grid = check_path(lams)
     points: dict[int, PathPoint] = {}
     for i in range(0, len(grid), 2 if len(grid) > ALL_AT_ONCE else 1):
-        points[i] = _measured(folds, paths, loss, grid[i])
-        if _clearly_worse(points[i], best_point(list(points.values()))):
+        points[i] = _evaluate_lambda(folds, paths, loss, grid[i])
+        if _is_clearly_worse(points[i], best_point(list(points.values()))):
             break
     best = best_point(list(points.values()))
     near = grid.index(best.lam)
     for i in (near - 1, near + 1):
         if 0 <= i < len(grid) and i not in points:
-            points[i] = _measured(folds, paths, loss, grid[i])
+            points[i] = _evaluate_lambda(folds, paths, loss, grid[i])
     return [points[i] for i in sorted(points)]
 
 
-def _measured(
+def _evaluate_lambda(
     folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: float
 ) -> PathPoint:
-    """Learn on every fold at this λ, and look at what was left out."""
+    """Fit every fold at this λ, and measure the held-out losses."""
     results = [path.fit(lam) for path in paths]
     if any(result.status is Status.INTERRUPTED for result in results):
         raise KeyboardInterrupt
     pairs = list(zip(folds, results, strict=True))
     predicted = [fold.test.argmax(result.w, Space.ALL, 0.0) for fold, result in pairs]
-    losses = [found.loss for found in predicted]
+    losses = [argmax.loss for argmax in predicted]
     surrogates = [
-        _surrogates(fold.test, loss, result.w, found)
-        for (fold, result), found in zip(pairs, predicted, strict=True)
+        _surrogate_losses(fold.test, loss, result.w, argmax)
+        for (fold, result), argmax in zip(pairs, predicted, strict=True)
     ]
     return PathPoint(
         lam,
@@ -143,11 +164,12 @@ def _measured(
     )
 
 
-def _surrogates(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
-    """(n,) the loss that is learned, on held-out examples; their task loss where it is not defined on them.
+def _surrogate_losses(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
+    """Return (n,) surrogate losses of held-out examples.
 
-    That is so for CLPL, which is defined on listed outputs. Where the prediction agrees with the annotation it is the
-    best output that does, and nothing is searched for the reward of these examples.
+    If the loss is not defined on them, as CLPL outside of listed outputs, return the
+    task losses. A prediction that agrees with the annotation is the reward's argmax, so
+    that these examples need no second search.
     """
     loss = simplify(loss, test)
     if loss.reward is None or not loss.spaces <= test.spaces:
@@ -166,32 +188,36 @@ def _surrogates(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
 
 
 def best_point(points: Sequence[PathPoint]) -> PathPoint:
-    """The strongest regularisation that is as good as the best one, as far as the held-out annotations can tell.
+    """Choose the strongest λ that is not significantly worse than the best.
 
-    Those that cannot be told from the smallest held-out task loss are compared by their held-out surrogate loss, and of
-    those that cannot be told from the smallest of these, the strongest is chosen. "Cannot be told": by less than a
-    standard error of the difference, example by example. Whatever is chosen was measured.
+    Points that are not significantly worse in task loss are compared by surrogate loss,
+    and the strongest λ not significantly worse in that is chosen. Differences are
+    paired by example; N_STANDARD_ERRORS of them count as significant.
     """
     lowest = min(points, key=lambda point: (point.mean, -point.lam))
-    close = [point for point in points if _excess(point.losses, lowest.losses) <= 0]
+    close = [
+        point
+        for point in points
+        if _significant_excess(point.losses, lowest.losses) <= 0
+    ]
     smooth = min(close, key=lambda point: (point.surrogate, -point.lam))
     return max(
-        (p for p in close if _excess(p.surrogates, smooth.surrogates) <= 0),
+        (p for p in close if _significant_excess(p.surrogates, smooth.surrogates) <= 0),
         key=lambda point: point.lam,
     )
 
 
-def _clearly_worse(point: PathPoint, best: PathPoint) -> bool:
-    """Whether the path need not go on."""
+def _is_clearly_worse(point: PathPoint, best: PathPoint) -> bool:
+    """Return whether a point is significantly worse in both losses."""
     return (
-        _excess(point.losses, best.losses) > 0
-        and _excess(point.surrogates, best.surrogates) > 0
+        _significant_excess(point.losses, best.losses) > 0
+        and _significant_excess(point.surrogates, best.surrogates) > 0
     )
 
 
-def _excess(one: Array, other: Array) -> float:
-    """By how much the mean of `one` exceeds that of `other` beyond what is mere chance, from paired differences."""
-    difference = one - other
+def _significant_excess(losses: Array, reference: Array) -> float:
+    """Return by how much `losses` exceed `reference` beyond N_STANDARD_ERRORS."""
+    difference = losses - reference
     return float(
         difference.mean()
         - N_STANDARD_ERRORS * difference.std() / np.sqrt(len(difference))

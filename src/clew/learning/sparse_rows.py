@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Indices, Matrix
 
 SPARE = 1.25
-"""Capacity over need when the arrays are reallocated; copies add up to 5 times the
-size.
+"""Capacity over need when the arrays are reallocated.
+
+All copies of a growing matrix add up to five times its size.
 """
 ENTRY_BYTES = 12
 ROW_BYTES = 8

@@ -262,9 +262,7 @@ class OnlineOracle(Layout, Protocol):
         ...
 
     def capacity(self, groups: Indices) -> int:
-        """Return the largest number of entries that new bounds of these groups can
-        have.
-        """
+        """Return the most entries that new bounds of these groups can have."""
         ...
 
     def follow(self, working_set: WorkingSet, w: Array) -> None:

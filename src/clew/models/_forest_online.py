@@ -271,7 +271,7 @@ def visit_examples(
         first = forest.offsets[e]
         length = forest.offsets[e + 1] - first
         label_example(features, forest, e, w, penalty[e], labeling)
-        bounds.begins[n_rows + 1] = write_difference(
+        bounds.indptr[n_rows + 1] = write_difference(
             features,
             forest,
             e,
@@ -281,7 +281,7 @@ def visit_examples(
             dense,
             bounds.data,
             bounds.indices,
-            bounds.begins[n_rows],
+            bounds.indptr[n_rows],
         )
         cost = 0.0
         for t in range(length):

@@ -34,9 +34,9 @@ def follow(
     size = working_set.n_entries + int(oracle.largest.max(initial=0))
     data = np.empty(size)
     indices = np.empty(size, np.uint32)
-    begins = np.zeros_like(bounds.begins)
+    begins = np.zeros_like(bounds.indptr)
     while True:
-        written = bounds._replace(data=data, indices=indices, begins=begins)
+        written = bounds._replace(data=data, indices=indices, indptr=begins)
         row = follow_references(
             oracle.features,
             oracle.forest,
@@ -93,7 +93,7 @@ def follow_references(
     for k in range(row, n_rows):
         e = examples[bounds.group[k]]
         first, last = offsets[e], offsets[e + 1]
-        begin, size = written.begins[k], bounds.begins[k + 1] - bounds.begins[k]
+        begin, size = written.indptr[k], bounds.indptr[k + 1] - bounds.indptr[k]
         if begin + largest[e] + size > len(written.data):
             return k
         tag = bounds.tags[k]
@@ -103,9 +103,9 @@ def follow_references(
         reference_itself = size == 0 and bounds.offsets[k] == 0.0
         if same or reference_itself:
             for p in range(size):
-                written.data[begin + p] = bounds.data[bounds.begins[k] + p]
-                written.indices[begin + p] = bounds.indices[bounds.begins[k] + p]
-            written.begins[k + 1] = begin + size
+                written.data[begin + p] = bounds.data[bounds.indptr[k] + p]
+                written.indices[begin + p] = bounds.indices[bounds.indptr[k] + p]
+            written.indptr[k + 1] = begin + size
         elif tag >= 0:
             states = all_states[: last - first]
             wrong = 0.0
@@ -115,7 +115,7 @@ def follow_references(
                 states[v - first] = outputs[tag + v - first]
                 if not allowed[v, states[v - first]]:
                     wrong += costs[v]
-            written.begins[k + 1] = write_difference(
+            written.indptr[k + 1] = write_difference(
                 inputs,
                 forest,
                 e,
@@ -129,7 +129,7 @@ def follow_references(
             )
             bounds.offsets[k] = weights[e] * penalty[e] * wrong - new_offsets[e]
         else:
-            written.begins[k + 1] = write_difference(
+            written.indptr[k + 1] = write_difference(
                 inputs,
                 forest,
                 e,
@@ -149,13 +149,13 @@ def follow_references(
 @kernel  # type: ignore[untyped-decorator]
 def add_row(bounds: Bounds, k: int, written: Bounds, dense: Array) -> None:
     """Add row k of one set of bounds to that of another, without entries that cancel."""
-    begin, end = written.begins[k], written.begins[k + 1]
+    begin, end = written.indptr[k], written.indptr[k + 1]
     for p in range(begin, end):
         dense[written.indices[p]] += written.data[p]
-    for p in range(bounds.begins[k], bounds.begins[k + 1]):
+    for p in range(bounds.indptr[k], bounds.indptr[k + 1]):
         dense[bounds.indices[p]] += bounds.data[p]
         written.indices[end] = bounds.indices[p]
         end += 1
-    written.begins[k + 1] = collect_sums(
+    written.indptr[k + 1] = collect_sums(
         dense, written.indices, written.data, begin, end
     )

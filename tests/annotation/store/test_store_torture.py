@@ -52,9 +52,8 @@ def answer_until_refused(store: Store) -> str:
 def test_a_full_drive_is_an_error_and_loses_nothing(small_drive):
     path = small_drive / "store"
     store = Store.open(path, movie=MOVIE)
-    assert (
-        "full or read-only?; earlier answers are untouched"
-        in answer_until_refused(store)
+    assert "full or read-only?; earlier answers are untouched" in answer_until_refused(
+        store
     )
     with pytest.raises(StoreError, match="untouched"):
         store.set_setting("place", "x" * 300_000)

@@ -1,6 +1,5 @@
 """Features: invariances, and known values of small scenes."""
 
-
 import numpy as np
 import pytest
 from skimage.measure import label as components

@@ -174,18 +174,25 @@ def test_previous_flow_decides_between_equal_fits():
 
 def test_pairs_depend_on_the_previous_frame_if_cells_persist():
     flowing, alone = (
-        FramePairBuilder(movie(0.3, drift=drift), estimate_profile(movie(0.3, drift=drift), frozenset()))
+        FramePairBuilder(
+            movie(0.3, drift=drift),
+            estimate_profile(movie(0.3, drift=drift), frozenset()),
+        )
         for drift in (lambda x: DRIFT, still)
     )
     assert alone.pairs_using([0, 5]) == [0, 4, 5]
-    for going_on in (flowing, FramePairBuilder(movie(0.9, drift=still), estimate_profile(movie(0.9, drift=still), frozenset()))):
+    for going_on in (
+        flowing,
+        FramePairBuilder(
+            movie(0.9, drift=still),
+            estimate_profile(movie(0.9, drift=still), frozenset()),
+        ),
+    ):
         assert going_on.pairs_using([0, 5]) == [0, 1, 4, 5, 6]
         assert going_on.pairs_using([9]) == [8]
         whole = going_on.build(5)
         part = going_on.window(5, 6).build(5)  # reads the frame that it needs
-        np.testing.assert_array_equal(
-            part.features.toarray(), whole.features.toarray()
-        )
+        np.testing.assert_array_equal(part.features.toarray(), whole.features.toarray())
 
 
 def test_persistent_step_discounts_outliers():

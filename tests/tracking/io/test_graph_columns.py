@@ -41,7 +41,10 @@ def gap_over_two_parts() -> Lineage:
 def check(lineage: Lineage, per_part: int) -> None:
     source, target, row = lineage.edges
     with tempfile.TemporaryDirectory() as folder:
-        with graph_columns(Path(folder), LineageInParts(lineage, per_part)) as (nodes, edges):
+        with graph_columns(Path(folder), LineageInParts(lineage, per_part)) as (
+            nodes,
+            edges,
+        ):
             np.testing.assert_array_equal(nodes.frame, lineage.frame)
             np.testing.assert_array_equal(nodes.label, lineage.label)
             np.testing.assert_array_equal(nodes.position, lineage.position)
@@ -89,7 +92,9 @@ def test_a_gap_may_lead_over_a_part():
 
 def test_a_geff_has_the_same_bytes_however_it_is_cut(tmp_path):
     for per_part in (1, 6):
-        write_geff(tmp_path / f"{per_part}.geff", LineageInParts(random_lineage(3), per_part))
+        write_geff(
+            tmp_path / f"{per_part}.geff", LineageInParts(random_lineage(3), per_part)
+        )
     one, six = (
         {
             path.relative_to(folder): path.read_bytes()

@@ -30,7 +30,9 @@ from ...helpers.tracking import track
 @pytest.fixture(scope="module")
 def problems(simulated):
     source = measure_movie(simulated.movie, cache=None)
-    pairs = FramePairBuilder(source, estimate_profile(source, source.has, events=ALL_EVENTS))
+    pairs = FramePairBuilder(
+        source, estimate_profile(source, source.has, events=ALL_EVENTS)
+    )
     return MovieProblem(pairs, generic_weights(feature_names(source.has)), None, 3)
 
 
@@ -83,7 +85,9 @@ def test_blocks_have_the_bytes_of_the_whole(
 def test_parts_of_any_length_have_the_same_cells_and_events(
     simulated, lineage, result, tmp_path
 ):
-    write_results(tmp_path, LineageInParts(lineage, 1), simulated.movie, list(names.FORMATS))
+    write_results(
+        tmp_path, LineageInParts(lineage, 1), simulated.movie, list(names.FORMATS)
+    )
     assert content(tmp_path) == content(result)
     cells = np.concatenate(
         [part.nodes.frame for part in parts_of(LineageInParts(lineage, 4))]
@@ -177,7 +181,9 @@ def test_an_empty_part_has_columns(lineage, tmp_path):
     nodes = type(first.nodes)(
         first.nodes.frame[none], first.nodes.label[none], first.nodes.position[none], {}
     )
-    empty = LineagePart((0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0))
+    empty = LineagePart(
+        (0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0)
+    )
     with (tmp_path / "e").open("wb") as file:
         rows = parquet.RowGroups(file)
         rows.add(parquet._make_event_columns(empty))

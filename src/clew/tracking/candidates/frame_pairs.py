@@ -197,10 +197,13 @@ class FramePairBuilder:
             before = previous.flow
         a, b, flow = self._estimate_flow(frame, before)
         corrections = None
-        if known_moves is not None and profile.motion.follows_flow:
-            if contradicts_moves(flow, a, b, known_moves):
-                corrections = known_moves
-                a, b, flow = self._estimate_flow(frame, before, known_moves)
+        if (
+            known_moves is not None
+            and profile.motion.follows_flow
+            and contradicts_moves(flow, a, b, known_moves)
+        ):
+            corrections = known_moves
+            a, b, flow = self._estimate_flow(frame, before, known_moves)
         moved_a = shift_detections(a, flow.shift)
         overlap = self.source.overlap(frame, flow.shift)
 

@@ -178,7 +178,9 @@ def _make_edges(
     return EdgeColumns(ends, event, confidence, np.append(0, np.cumsum(count)))
 
 
-def _list_links(part: LineagePart, nodes: NodeColumns) -> tuple[Indices, Indices, Indices]:
+def _list_links(
+    part: LineagePart, nodes: NodeColumns
+) -> tuple[Indices, Indices, Indices]:
     """(k,) each: nodes that events link, and rows of the events, by frame."""
     events = part.events
     sources = _find_nodes(nodes, events.frame, events.sources)
