@@ -54,8 +54,10 @@ def test_masks_of_cellpose_that_are_no_tiffs_are_told_apart_from_images(
     for t, image in enumerate(arrays[1]):
         tifffile.imwrite(folder / f"t{t}.tif", image)
         (folder / name.format(t)).touch()
-    words = f"the masks of Cellpose in it are no TIFFs ({name.format(0)}); cellpose --save_tif"
-    assert words in refused("track", folder, "-o", tmp_path / "r")
+    words = f"the masks of Cellpose in it are not TIFFs ({name.format(0)})"
+    message = refused("track", folder, "-o", tmp_path / "r")
+    assert words in message
+    assert "--save_tif" in message
     assert words in refused("track", "--labels", folder, "-o", tmp_path / "r")
     assert not (tmp_path / "r").exists()
     tifffile.imwrite(tmp_path / "masks.tif", arrays[0])

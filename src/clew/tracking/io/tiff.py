@@ -189,7 +189,7 @@ def describe_unread_masks(folder: Path) -> str:
     if not masks:
         return ""
     return (
-        f"the masks of Cellpose in it are no TIFFs ({masks[0]}); run cellpose with "
+        f"the masks of Cellpose in it are not TIFFs ({masks[0]}); run cellpose with "
         "--save_tif"
     )
 
