@@ -476,7 +476,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (
             ("sample", "{truth}", "-o", "a.csv", "--fraction", "2"),
-            "fraction to draw is 2",
+            "fraction is 2",
         ),
         (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "number is 0"),
         (("simulate", "sim", "--frames", "0"), "frames"),
