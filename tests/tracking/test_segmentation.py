@@ -239,7 +239,9 @@ def test_masks_of_others_and_corrected_ones_are_not_replaced(sequence):
     corrected = tiff.open_folder(folder)[1].copy()
     corrected[corrected == 1] = 0
     tiff.write_frame(folder / "mask006.tif", corrected)
-    with pytest.raises(InputError, match=r"changed since, and would be lost: .*mask006\.tif"):
+    with pytest.raises(
+        InputError, match=r"changed since, and would be lost: .*mask006\.tif"
+    ):
         write_detections(open_frames(sequence), folder)
     np.testing.assert_array_equal(tiff.open_folder(folder)[1], corrected)
 
