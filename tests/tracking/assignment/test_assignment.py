@@ -70,25 +70,6 @@ def test_assignment_with_dominated_candidates_has_the_same_value(seed):
     assert assign(found, scores).value == pytest.approx(scores @ whole)
 
 
-@examples(25)
-@given(seed=st.integers(0, 10_000))
-def test_assignment_among_some_candidates_is_reused_if_it_can_be(seed):
-    (a, b), rng = frames(seed, 9, 10)
-    found = find_candidates(a, b, reach=0.6)
-    scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
-    answer = assign(found, scores)
-    kept = rng.random(len(found)) < 0.7
-    kept[found.of_event(Event.APPEAR)] = kept[found.of_event(Event.DISAPPEAR)] = True
-    if not kept[answer.chosen].all():
-        assert answer.among(kept) is None
-    kept[answer.chosen] = True
-    some = answer.among(kept)
-    anew = assign(found[kept], scores[kept])
-    assert some.value == pytest.approx(anew.value)
-    rows = np.arange(kept.sum())
-    np.testing.assert_allclose(some.confidence(rows), anew.confidence(rows), atol=1e-6)
-
-
 def test_pinned_events_hold():
     (a, b), rng = frames(3, 6, 6)
     found = find_candidates(a, b, reach=2.0)

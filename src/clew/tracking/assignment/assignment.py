@@ -48,22 +48,6 @@ class Assignment:
         """The score of the choice."""
         return float(self.scores[self.chosen].sum())
 
-    def among(self, kept: Mask) -> Assignment | None:
-        """Return the best choice among some candidates (n,), if it is this one.
-
-        None if a chosen candidate is not kept. Else prices that no candidate exceeds
-        are exceeded by none of the kept ones.
-        """
-        if not kept[self.chosen].all():
-            return None
-        place = np.cumsum(kept) - 1
-        return Assignment(
-            self.candidates[kept],
-            self.scores[kept],
-            place[self.chosen],
-            self.reduced[kept],
-        )
-
     def confidence(self, rows: Indices | None = None) -> Array:
         """Compute the margins of candidates.
 
