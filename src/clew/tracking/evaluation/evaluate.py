@@ -35,6 +35,7 @@ from clew.tracking.evaluation.truth import derive_events
 from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.track_tables import PointLineage, open_lineage
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
@@ -260,7 +261,7 @@ def _get_masks(own: CtcLineage | Lineage, movie: LabelSource | None) -> LabelSou
         return ResultMasks(own)
     if movie is None:
         raise InputError("a Lineage is evaluated with its movie; pass movie=")
-    return movie
+    return add_recovered(movie, own.recovered)
 
 
 def _warn_if_few_covered(frames: list[FrameMatch]) -> None:
