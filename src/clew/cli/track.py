@@ -305,8 +305,9 @@ def track(
         )
         if given is not None:
             facts |= dict([str(tracker.coverage_).split(": ", 1)])
-        if tracker.unfamiliar_:
-            facts |= {"warning": tracker.unfamiliar_}
+        doubts = [*tracker.label_faults_.messages, tracker.unfamiliar_]
+        if any(doubts):
+            facts |= {"warning": "; ".join(filter(None, doubts))}
         pages = (
             {REPORT: make_sampled_report(tracked, opened, tracker, facts)}
             if report
@@ -330,7 +331,9 @@ def track(
     tracked.checkpoints.delete_all()
     if annotations is not None:
         write_unattached([reading], [annotations], output.absolute().parent)
-    print_counts(tracked, tally, seconds)
+    print_counts(
+        tracked, tally, seconds, is_reliable=not tracker.label_faults_.is_unreliable
+    )
     if doubt := find_input_problem(tracked.n_frames, tracked.n_cells, tally.empty):
         print_message(f"warning: {doubt}")
     Console().print(

@@ -49,6 +49,8 @@ def is_track_table(path: Path) -> bool:
         return False
     if suffix not in (".csv", ".tsv"):
         return True  # annotations are not read from Parquet
+    if napari.napari_graph_path(path).is_file():
+        return True
     names = set(read_column_names(path))
     return not names.isdisjoint({"track", *ALIASES["track"]}) and "event" not in names
 
