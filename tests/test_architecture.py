@@ -23,6 +23,7 @@ ORDER = [
     ["tracking"],
     ["simulation"],
     ["annotation"],
+    ["napari"],
     ["app"],
     ["cli"],
     ["__main__"],

@@ -138,6 +138,20 @@ def is_zarr(path: Path) -> bool:
     return any((path / name).exists() for name in STORE_FILES)
 
 
+def read_attributes(path: Path) -> dict[str, Any]:
+    """Read the attributes of a Zarr store, those of OME among them; JSON only."""
+    for name in ("zarr.json", ".zattrs"):
+        try:
+            content = json.loads((path / name).read_bytes())
+            attributes = content["attributes"] if name == "zarr.json" else content
+            return {**attributes, **attributes.get("ome", {})}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+        except AttributeError:  # JSON of another structure
+            continue
+    return {}
+
+
 def open_zarr(
     path: Path, channel: int | None = None, *, sparse: bool = False
 ) -> ZarrFrames:
