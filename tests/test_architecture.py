@@ -24,6 +24,7 @@ ORDER = [
     ["tracking"],
     ["simulation"],
     ["annotation"],
+    ["napari"],
     ["app"],
     ["cli"],
     ["__main__"],
