@@ -19,6 +19,7 @@ ORDER = [
     ["models"],
     ["estimators"],
     ["preprocessing"],
+    ["sequence"],
     ["datasets"],
     ["tracking"],
     ["simulation"],
