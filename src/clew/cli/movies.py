@@ -15,8 +15,8 @@ from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.detections import DetectionTable
-    from clew.tracking.events import Annotations
     from clew.tracking.frames import Frames as FrameSource
+    from clew.tracking.io.annotations import AnnotationReading
     from clew.tracking.movie import Movie
     from clew.tracking.segmentation import DetectionSettings
 
@@ -129,6 +129,25 @@ def events_option(default: str) -> Any:
 
 
 Events = Annotated[str, events_option("auto")]
+Complete = Annotated[
+    bool | None,
+    typer.Option(
+        "--complete/--partial",
+        show_default=False,
+        help="Whether an annotated lineage has all cells. If it is partial, how its tracks begin and end is unknown. "
+        "Default: complete if its format says so or if it has nearly every detection.",
+    ),
+]
+AttachDistance = Annotated[
+    float | None,
+    typer.Option(
+        "--distance",
+        metavar="LENGTH",
+        show_default=False,
+        help="Attach annotated points to detections at most this far apart. Default: half the median distance between "
+        "neighboring detections.",
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -370,12 +389,34 @@ def open_masked_movie(
     return opened
 
 
-def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotations:
-    """Read annotations, with a progress bar while masks are matched."""
-    from clew.tracking.io.annotations import read_annotations
+def read_annotations_of(
+    path: Path,
+    movie: Movie | DetectionTable,
+    complete: bool | None = None,
+    distance: float | None = None,
+) -> AnnotationReading:
+    """Read annotations, with a progress bar while cells are matched; print how."""
+    from clew.tracking.io.annotations import open_annotations
 
     with ProgressBar("reading annotations") as progress:
-        return read_annotations(path, movie, progress)
+        reading = open_annotations(
+            path, movie, progress, complete=complete, distance=distance
+        )
+    print_note(reading.summary)
+    return reading
+
+
+def write_unattached(
+    readings: list[AnnotationReading], paths: list[Path], folder: Path
+) -> None:
+    """Write annotated cells without a detection to tables, if there are any."""
+    for reading, path in zip(readings, paths, strict=True):
+        n = len(reading.unattached_frame)
+        if not n:
+            continue
+        table = folder / f"{path.stem}-unattached.csv"
+        reading.write_unattached(table)
+        print_note(f"{n:,} annotated cells without a detection: {path_text(table)}")
 
 
 def parse_spacing(text: str | None) -> tuple[float, ...] | None:

@@ -28,7 +28,9 @@ from clew.cli.lineages import (
     print_evaluation,
 )
 from clew.cli.movies import (
+    AttachDistance,
     Channel,
+    Complete,
     Events,
     Frames,
     ImagesPath,
@@ -51,6 +53,7 @@ from clew.cli.movies import (
     parse_frames,
     parse_spacing,
     read_annotations_of,
+    write_unattached,
 )
 from clew.cli.options import (
     check_file,
@@ -115,6 +118,8 @@ def train(
         int,
         typer.Option(metavar="N", min=0, help="Seed of the folds of cross-validation."),
     ] = 0,
+    complete: Complete = None,
+    distance: AttachDistance = None,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -151,10 +156,11 @@ def train(
             f"got {len(opened)} movies and {len(annotations)} × --annotations; expected one for each movie, in "
             "the same order"
         )
-    marks = [
-        read_annotations_of(path, movie)
+    readings = [
+        read_annotations_of(path, movie, complete, distance)
         for path, movie in zip(annotations, opened, strict=True)
     ]
+    marks = [reading.annotations for reading in readings]
     tracker = Tracker(
         neighbours=neighbours or NEIGHBOURS,
         reach=reach,
@@ -180,6 +186,7 @@ def train(
         )
     make_folder(output.absolute().parent)
     tracker.save(output)
+    write_unattached(readings, annotations, output.absolute().parent)
     out = Console(highlight=False, soft_wrap=True)
     out.print(
         f"Learned {len(tracker.coef_)} weights from {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
@@ -225,6 +232,8 @@ def track(
             help="Known events; they override the weights.",
         ),
     ] = None,
+    complete: Complete = None,
+    distance: AttachDistance = None,
     labels: LabelsPath = None,
     images: ImagesPath = None,
     radius: Radius = None,
@@ -274,7 +283,10 @@ def track(
     tracker.set_params(
         **{name: value for name, value in asked.items() if value is not None}
     )
-    given = None if annotations is None else read_annotations_of(annotations, opened)
+    given = None
+    if annotations is not None:
+        reading = read_annotations_of(annotations, opened, complete, distance)
+        given = reading.annotations
     started = time.perf_counter()
     with open_client(where) as client:
         tracked = tracker.track_blocks(
@@ -319,6 +331,8 @@ def track(
                 overwrite=overwrite,
             )
     tracked.checkpoints.delete_all()
+    if annotations is not None:
+        write_unattached([reading], [annotations], output.absolute().parent)
     print_counts(
         tracked, tally, seconds, is_reliable=not tracker.label_faults_.is_unreliable
     )

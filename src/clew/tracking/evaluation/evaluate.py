@@ -34,7 +34,8 @@ from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, coun
 from clew.tracking.evaluation.truth import derive_events
 from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
-from clew.tracking.io.track_tables import PointLineage, open_lineage
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
