@@ -24,10 +24,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("", "plot", "tracking", "page", "parquet", "evaluate", "dask", "napari", "all")
+EXTRAS = (
+    "",
+    "plot",
+    "tracking",
+    "page",
+    "parquet",
+    "evaluate",
+    "dask",
+    "napari",
+    "all",
+)
 N_HEAVIEST = 4
 """Packages that are named for each environment."""
-FIELDS = ("Author-email", "License-Expression", "Project-URL", "Requires-Python")
+FIELDS = ("Author", "License-Expression", "Summary", "Requires-Python", "Classifier")
 """Metadata that a package index shows."""
 UV = (sys.executable, "-m", "uv")
 
@@ -43,7 +53,9 @@ def main() -> None:
         metadata = check_wheel(wheel)
         known = {"", *metadata.get_all("Provides-Extra", [])}
         extras = [extra for extra in options.extras if extra in known]
-        print("| Python | extra | packages | MB | --help s | import s | heaviest (MB) |")
+        print(
+            "| Python | extra | packages | MB | --help s | import s | heaviest (MB) |"
+        )
         print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
         missing = []
         for version in options.pythons:
@@ -52,7 +64,7 @@ def main() -> None:
                 missing.append(version)
                 continue
             for extra in extras:
-                place = Path(folder) / f"{Path(version).name}-{extra}"
+                place = Path(tempfile.mkdtemp(dir=folder))
                 print(try_install(python, wheel, extra, place), flush=True)
         for version in missing:
             print(f"\nPython {version} is not here: {resolve(wheel, version)}")
@@ -98,11 +110,11 @@ def find_python(version: str) -> str | None:
 
 def try_install(python: str, wheel: Path, extra: str, folder: Path) -> str:
     """Install the wheel with one extra, use it, and return a row of the table."""
-    run([*UV, "venv", "--quiet", "--python", python, str(folder)])
+    run([*UV, "venv", "--quiet", "--clear", "--python", python, str(folder)])
     scripts = folder / ("Scripts" if sys.platform == "win32" else "bin")
     own = str(scripts / "python")
     what = f"{wheel}[{extra}]" if extra else str(wheel)
-    target = ["--quiet", "--compile-bytecode", "--python", own]
+    target = ["--quiet", "--python", own]
     run([*UV, "pip", "install", *target, what])
     run([*UV, "pip", "check", "--quiet", "--python", own])
     run([own, "-c", read_example()], cwd=folder)
@@ -125,9 +137,9 @@ def try_install(python: str, wheel: Path, extra: str, folder: Path) -> str:
 
 def resolve(wheel: Path, version: str) -> str:
     """Say whether wheels of all packages exist for a Python that is not installed."""
+    options = ["--quiet", "--no-config", "--only-binary", ":all:"]
     answer = subprocess.run(
-        [*UV, "pip", "compile", "--quiet", "--only-binary", ":all:", "--no-sources"]
-        + ["--no-config", "--python-version", version, "-"],
+        [*UV, "pip", "compile", *options, "--python-version", version, "-"],
         input=f"clew-learn[all] @ {wheel.as_uri()}",
         capture_output=True,
         text=True,
