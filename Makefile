@@ -19,7 +19,7 @@ NUMERICAL := tests/learning tests/models tests/estimators tests/tracking/assignm
 # longest, come early.
 SHARED := -n 4 --no-loadscope-reorder
 
-.PHONY: fuzz help demo test slow check kernels paper paper-quick docs cli-docs lock clean
+.PHONY: fuzz help demo test test-napari slow check kernels paper paper-quick docs cli-docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,13 @@ demo: $(STAMP) ## simulate a movie, learn from a quarter of its events, track it
 test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium, which is installed if root runs this
 	@scripts/browser || echo "the tests of the page are skipped, or fail where CI is set" >&2
 	$(BIN)/pytest $(SHARED)
+
+NAPARI_VENV ?= .venv-napari
+test-napari: $(STAMP) ## run the tests of the napari plugin in an environment with napari, under a virtual display
+	@test -x $(NAPARI_VENV)/bin/napari || { $(BIN)/uv venv --quiet --python $(BIN)/python $(NAPARI_VENV) && \
+	  $(BIN)/uv pip install --quiet --python $(NAPARI_VENV)/bin/python $(LOCK:%=-c %) -e '.[napari,page]' pytest hypothesis; }
+	@command -v xvfb-run >/dev/null || { echo "xvfb-run is missing; install the package xvfb" >&2; exit 1; }
+	PYTHONPATH=. xvfb-run -a -s "-screen 0 1400x1000x24" $(NAPARI_VENV)/bin/python -m pytest tests/napari
 
 slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples, and all examples of hypothesis
 	@scripts/browser || true
@@ -84,5 +91,5 @@ cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
 	$(BIN)/python tests/test_docs.py
 
 clean: ## remove the environment and all that can be made again
-	rm -rf $(VENV) build dist demo results results-quick site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NAPARI_VENV) build dist demo results results-quick site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -19,10 +19,12 @@ ORDER = [
     ["models"],
     ["estimators"],
     ["preprocessing"],
+    ["sequence"],
     ["datasets"],
     ["tracking"],
     ["simulation"],
     ["annotation"],
+    ["napari"],
     ["app"],
     ["cli"],
     ["__main__"],
@@ -38,6 +40,7 @@ TOUCH_FILES = (
     "tracking/io/",
     "simulation/write.py",
     "tracking/movie.py",
+    "tracking/segmentation/methods.py",  # weights of networks
     "tracking/measurement/store.py",
     "tracking/training/generic_weights.py",  # a resource of the package
     "annotation/store/store.py",

@@ -8,28 +8,27 @@ masks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices, Mask
-from clew.tracking.detections import MAX_FRAMES, check_frame_count
+from clew.learning.task import Indices, Mask
+from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.events import Labels
 from clew.tracking.io import ctc, napari
 from clew.tracking.io.delimited import Aliases, Table, read_column_names
 from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_tracks
 from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
+from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
-from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
+from clew.tracking.lineage.tracks import NO_PARENT
 from clew.utils import validation as checks
-from clew.utils.validation import is_number
 
 REQUIRED = ("frame", "track", "y", "x")
 ALIASES: Aliases = {
@@ -38,63 +37,9 @@ ALIASES: Aliases = {
     "parent": ("parent_id", "parent_track", "parent_track_id", "parenttrackid"),
 }
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
+ZARR_SUFFIXES = (".geff", ".zarr")
 RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
 NO_PARENT_WORDS = ("", "0", "-1", "none", "nan")
-
-
-@dataclass(frozen=True, eq=False)
-class PointLineage:
-    """Tracks and the positions of their cells, without masks.
-
-    Attributes
-    ----------
-    tracks : Tracks
-    frame, track : ndarray of shape (n,)
-        Of each cell; sorted by frame, then track.
-    position : ndarray of shape (n, ndim)
-    n_frames : int
-    source : str
-        The file or folder, for messages.
-    made_from : mapping or None
-        Provenance from the manifest of a result of clew, whose positions are
-        physical.
-    """
-
-    tracks: Tracks
-    frame: NDArray[np.int64]
-    track: Labels
-    position: Array
-    n_frames: int
-    source: str
-    made_from: Mapping[str, Any] | None = None
-
-    @property
-    def spacing(self) -> tuple[float, ...] | None:
-        """Size of a pixel of the tracked movie, if the result has it."""
-        sizes = (self.made_from or {}).get("spacing")
-        if not isinstance(sizes, list):
-            return None
-        if not all(is_number(size) and size > 0 for size in sizes):
-            return None
-        return tuple(float(size) for size in sizes)
-
-    def __getitem__(self, frames: slice) -> PointLineage:
-        """Consecutive frames, counted from 0; tracks are cut at both ends."""
-        selected = range(self.n_frames)[frames]
-        rows = (self.frame >= selected.start) & (self.frame < selected.stop)
-        return replace(
-            self,
-            tracks=self.tracks.within(selected),
-            frame=self.frame[rows] - selected.start,
-            track=self.track[rows],
-            position=self.position[rows],
-            n_frames=len(selected),
-        )
-
-    def cells(self, t: int) -> tuple[Labels, Array]:
-        """Tracks in frame `t`, ascending, and their positions."""
-        rows = slice(*np.searchsorted(self.frame, [t, t + 1]))
-        return self.track[rows], self.position[rows]
 
 
 def is_track_table(path: Path) -> bool:
@@ -104,6 +49,8 @@ def is_track_table(path: Path) -> bool:
         return False
     if suffix not in (".csv", ".tsv"):
         return True  # annotations are not read from Parquet
+    if napari.napari_graph_path(path).is_file():
+        return True
     names = set(read_column_names(path))
     return not names.isdisjoint({"track", *ALIASES["track"]}) and "event" not in names
 
@@ -121,6 +68,13 @@ def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
         return read_track_table(path)
     if path.is_dir():
         refuse_interrupted_write(path)
+        if is_zarr(path) or path.suffix.lower() in ZARR_SUFFIXES:
+            # geff and zarr take seconds to load
+            from clew.tracking.io.geff_lineage import find_geff, read_geff_lineage
+
+            graph = find_geff(path)
+            if graph is not None:
+                return read_geff_lineage(graph)
         masks = (path / RESULT, path / TRUTH, path / "TRA" / TRUTH)
         tables = [path / name for name in RESULT_TABLES if (path / name).is_file()]
         if tables and not any(file.is_file() for file in masks):
@@ -167,7 +121,9 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
     if track.min() == 0:
         track = track + 1
     parents = dict(zip(track.tolist(), parent.tolist(), strict=True))
-    return _make_lineage(frame, track, position, parents, source)
+    return make_lineage_of_tracks(
+        frame, track, position, parents, source, has_parents="parent" in table
+    )
 
 
 def _read_napari_table(path: Path) -> PointLineage:
@@ -195,53 +151,14 @@ def _read_napari_table(path: Path) -> PointLineage:
         )
     track, frame = ids_and_frames.astype(np.int64).T
     shift = int(track.min() == 0)
+    merged = [child + shift for child, sources in graph.items() if len(sources) > 1]
     parents = {
         child + shift: sources[0] + shift
         for child, sources in graph.items()
         if len(sources) == 1
     }
-    return _make_lineage(frame, track + shift, data[:, 2:], parents, str(path))
-
-
-def _make_lineage(
-    frame: NDArray[np.int64],
-    track: Labels,
-    position: Array,
-    parents: Mapping[int, int],
-    source: str,
-) -> PointLineage:
-    """Make a lineage of checked columns; pieces of a track with gaps become tracks."""
-    check_frame_count(frame, None)
-    order = np.lexsort((frame, track))
-    frame = frame[order]
-    track = track[order]
-    position = position[order]
-    is_new_track = np.diff(track, prepend=0) != 0
-    first = np.flatnonzero(is_new_track | (np.diff(frame, prepend=-2) > 1))
-    last = np.append(first[1:], len(frame)) - 1
-    is_later_piece = ~is_new_track[first]
-
-    name = track[first].copy()
-    n_later = int(is_later_piece.sum())
-    name[is_later_piece] = track.max(initial=0) + 1 + np.arange(n_later)
-    # children descend from the last piece of their parent
-    last_piece = dict(zip(track[first].tolist(), name.tolist(), strict=True))
-    parent_track = [parents.get(old, NO_PARENT) for old in track[first].tolist()]
-    last_parent = [last_piece.get(old, old) for old in parent_track]
-    piece_before = np.append(NO_PARENT, name[:-1])
-    parent = np.where(is_later_piece, piece_before, last_parent).astype(np.int64)
-    tracks = Tracks(name, frame[first], frame[last], parent)
-    check_tracks(tracks, source)
-
-    track = np.repeat(name, last - first + 1)
-    order = np.lexsort((track, frame))
-    return PointLineage(
-        tracks=tracks,
-        frame=frame[order],
-        track=track[order],
-        position=position[order],
-        n_frames=int(frame.max(initial=-1)) + 1,
-        source=source,
+    return make_lineage_of_tracks(
+        frame, track + shift, data[:, 2:], parents, str(path), unknown_begin=merged
     )
 
 
