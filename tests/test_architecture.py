@@ -42,6 +42,7 @@ TOUCH_FILES = (
     "sequence/spacy_docs.py",
     "simulation/write.py",
     "tracking/movie.py",
+    "tracking/segmentation/methods.py",  # weights of networks
     "tracking/measurement/store.py",
     "tracking/training/generic_weights.py",  # a resource of the package
     "annotation/store/store.py",

@@ -26,6 +26,7 @@ from clew.cli.lineages import (
     make_sampled_report,
     print_counts,
     print_evaluation,
+    print_figures,
 )
 from clew.cli.movies import (
     AttachDistance,
@@ -220,7 +221,7 @@ def track(
             "-f",
             metavar="NAMES",
             show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas. Default: ctc,csv; for a table csv.",
+            help="Any of ctc,csv,geff,napari,parquet,submission,zarr, separated by commas. Default: ctc,csv; for a table csv.",
         ),
     ] = None,
     annotations: Annotated[
@@ -269,7 +270,9 @@ def track(
     where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output, overwrite=overwrite)
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, jobs
+    )
     wanted = (
         default_formats(opened)
         if formats is None
@@ -360,9 +363,34 @@ def evaluate(
             "--truth",
             "-t",
             metavar="PATH",
-            help="A true lineage: …_GT/TRA with man_track.txt, or a table of tracks.",
+            help="A true lineage of all or some cells: …_GT/TRA with man_track.txt, a table of tracks, or a .geff.",
         ),
     ],
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="sparse: adjusted edge Jaccard and division Jaccard against a truth of some cells, as in the Biohub "
+            "competition of 2026. auto: all measures that the truth allows.",
+        ),
+    ] = "auto",
+    complete: Annotated[
+        bool | None,
+        typer.Option(
+            "--complete/--partial",
+            show_default=False,
+            help="Whether the truth has all cells. Default: partial if it says so, has no parents, or has less than "
+            "80 % of the cells of the result.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="For --metric sparse: estimated number of all cells in all frames. Default: as the truth says.",
+        ),
+    ] = None,
     frames: Annotated[
         str | None,
         typer.Option(
@@ -376,7 +404,7 @@ def evaluate(
         typer.Option(
             metavar="LENGTH",
             help="Match cells by position, at most this far apart. Default for tables: half the median distance "
-            "between neighboring true cells.",
+            "between neighboring true cells; for --metric sparse 7.",
         ),
     ] = None,
     spacing: Annotated[
@@ -401,12 +429,30 @@ def evaluate(
     """
     from clew.parallel import make_executor
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
+    from clew.tracking.evaluation.sparse import DISTANCE, evaluate_sparse
 
     which, where = (
         parse_frames(frames),
         ComputeOptions.of(workers, cluster, profile=profile),
     )
     sizes = parse_spacing(spacing)
+    if metric not in ("auto", "sparse"):
+        raise InputError(f"--metric is {metric!r}; expected auto or sparse")
+    if metric == "sparse":
+        score = evaluate_sparse(
+            result,
+            truth,
+            distance=DISTANCE if distance is None else distance,
+            spacing=sizes,
+            n_estimated=nodes,
+            frames=which,
+        )
+        if as_json:
+            typer.echo(json.dumps(score.to_dict(), indent=2))
+        else:
+            title = f"{path_text(result)} against {path_text(truth)}"
+            print_figures(score.rows(), title)
+        return
     with open_client(where) as client, ProgressBar("matching cells") as progress:
         found = measure_result(
             result,
@@ -416,9 +462,11 @@ def evaluate(
             executor=make_executor(client, jobs),
             distance=distance,
             spacing=sizes,
+            complete=complete,
         )
     print_note(
-        f"cells are matched by {found.matched_by}; events are those of {found.events_from}"
+        f"the truth is {found.truth_is}; cells are matched by {found.matched_by}; events are those of "
+        f"{found.events_from}"
     )
     if as_json:
         missing = (

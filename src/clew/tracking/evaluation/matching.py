@@ -40,6 +40,7 @@ FRAMES_PER_JOB = 8
 MIN_MATCHED_SHARE = 0.5
 """If fewer true cells are matched, both sides are likely in different units."""
 
+FileLineage = CtcLineage | PointLineage
 CellReader = Callable[[int], tuple[Labels, Array]]
 """Ids of a frame, ascending, and physical positions (n, ndim)."""
 
@@ -296,14 +297,14 @@ def match_positions(
     distance = check_positive(distance, "distance")
     matched = []
     for t in range(n_frames):
-        matched.append(_match_points(*true_cells[t], *found_cells[t], distance))
+        matched.append(match_points(*true_cells[t], *found_cells[t], distance))
         if progress is not None:
             progress(t + 1, n_frames)
     warn_if_few_matched(matched, true_cells, found_cells, distance)
     return matched, distance
 
 
-def _match_points(
+def match_points(
     cell: Labels,
     cell_position: Array,
     label: Labels,

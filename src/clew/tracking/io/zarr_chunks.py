@@ -13,7 +13,7 @@ import gzip
 import lzma
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
@@ -36,6 +36,11 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK = 2**17
 """Most bytes of a compressed block of zstd."""
 COMPRESSIONS = frozenset(["blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"])
+OPENERS: dict[str, Callable[..., Any]] = {
+    "gzip": gzip.open,
+    "bz2": bz2.open,
+    "lzma": lzma.open,
+}
 HEADER_BYTES = 32
 """Bytes that the header of blosc, lz4 or zstd takes at most."""
 EMPTY = 2**64 - 1
@@ -185,8 +190,7 @@ def _measure_unpacked(file: Path, offset: int, size: int, packing: _Packing) -> 
         packed = stream.read(size)
     if name == "zlib":
         return _count_zlib(packed, packing.limit)
-    openers = {"gzip": gzip.open, "bz2": bz2.open, "lzma": lzma.open}
-    with openers[name](BytesIO(packed)) as unpacked:
+    with OPENERS[name](BytesIO(packed)) as unpacked:
         return _count_bytes(unpacked, packing.limit)
 
 
