@@ -38,6 +38,8 @@ TOUCH_FILES = (
     "utils/storage.py",
     "estimators/persistence.py",
     "tracking/io/",
+    "sequence/files.py",
+    "sequence/spacy_docs.py",
     "simulation/write.py",
     "tracking/movie.py",
     "tracking/segmentation/methods.py",  # weights of networks

@@ -377,11 +377,14 @@ def open_masked_movie(
     sparse: bool = False,
     frames: str | None = None,
     radius: float | None = None,
+    detect_jobs: int | None = None,
 ) -> Movie:
-    """Open a movie that must have label images."""
+    """Open a movie that must have label images; `detect_jobs` as in `open_input`."""
     from clew.tracking.movie import Movie
 
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, detect_jobs
+    )
     if not isinstance(opened, Movie):
         raise InputError(
             f"{opened.name} is a table of detections; this command needs label images. --radius draws discs around points"
