@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clew.cli.options import path_text, print_message, print_note
-from clew.errors import InputError
+from clew.errors import InputError, MissingMasks
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.detections import DetectionTable
+    from clew.tracking.frames import Frames as FrameSource
     from clew.tracking.io.annotations import AnnotationReading
     from clew.tracking.movie import Movie
+    from clew.tracking.segmentation import DetectionSettings
 
 MoviePath = Annotated[
     Path | None,
@@ -169,8 +172,12 @@ def open_input(
     sparse: bool = False,
     frames: str | None = None,
     radius: float | None = None,
+    detect_jobs: int | None = None,
 ) -> Movie | DetectionTable:
-    """Open the movie or table that the options describe, and print what was chosen."""
+    """Open the movie or table that the options describe, and print what was chosen.
+
+    With `detect_jobs`, the cells of a movie without masks are detected first.
+    """
     from clew.tracking.io.tables import is_table
     from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
@@ -184,7 +191,8 @@ def open_input(
         raise InputError(
             "--radius applies to tables of points; label images have masks already"
         )
-    opened = open_movie(
+    open_files = partial(
+        open_movie,
         movie,
         labels=labels,
         images=images,
@@ -192,6 +200,13 @@ def open_input(
         channel=channel,
         sparse=sparse,
     )
+    try:
+        opened = open_files()
+    except MissingMasks:
+        if movie is None or detect_jobs is None:
+            raise
+        _detect_missing_masks(movie, sizes, channel, detect_jobs)
+        opened = open_files()
     print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
     if is_raw_image(opened.label(0)):
         print_message(
@@ -204,6 +219,61 @@ def open_input(
 def _is_points(path: Path) -> bool:
     """Whether a path is a file, or a folder of points."""
     return not path.is_dir() or path.suffix.lower() in (".geff", ".mastodon")
+
+
+def default_masks_folder(images: Path) -> Path:
+    """Return the folder beside raw images in which clew looks for masks."""
+    path = images.absolute()
+    return path.with_name(f"{path.name.split('.')[0]}_SEG")
+
+
+def detect_cells(
+    images: FrameSource,
+    folder: Path,
+    settings: DetectionSettings,
+    jobs: int,
+    method: str = "threshold",
+    weights: str | None = None,
+) -> str:
+    """Detect cells with a progress bar, warn if they look wrong, return a summary."""
+    from clew.tracking.segmentation import write_detections
+
+    with ProgressBar("detecting") as progress:
+        result = write_detections(
+            images, folder, settings, jobs, progress, method, weights
+        )
+    if result.doubts:
+        remedy = (
+            "This method is for bright, roundish nuclei on a dark ground. Look at the masks; try --diameter and "
+            "--sensitivity, or a network: clew detect --method cellpose"
+            if method == "threshold"
+            else "Look at the masks; try --diameter or other --weights"
+        )
+        print_message(
+            f"warning: the detections look wrong: {'; '.join(result.doubts)}. {remedy}"
+        )
+    a_frame = result.n_cells / result.n_frames
+    return (
+        f"Found {result.n_cells:,} cells in {result.n_frames} frames, {a_frame:.1f} a frame "
+        f"(method: {result.method})."
+    )
+
+
+def _detect_missing_masks(
+    movie: Path, spacing: tuple[float, ...] | None, channel: int | None, jobs: int
+) -> None:
+    """Detect the cells of a movie that has images only."""
+    from clew.tracking.movie import open_frames
+    from clew.tracking.segmentation import DetectionSettings
+
+    folder = default_masks_folder(movie)
+    print_note(
+        f"{path_text(movie)} has no masks; detecting bright, roundish cells into {path_text(folder)}. "
+        "clew detect has other methods, and --labels takes masks of other programs"
+    )
+    pictures = open_frames(movie, channel=channel)
+    settings = DetectionSettings(spacing=spacing or pictures.spacing)
+    print_note(detect_cells(pictures, folder, settings, jobs))
 
 
 def describe_size(movie: Movie) -> str:
@@ -312,11 +382,14 @@ def open_masked_movie(
     sparse: bool = False,
     frames: str | None = None,
     radius: float | None = None,
+    detect_jobs: int | None = None,
 ) -> Movie:
-    """Open a movie that must have label images."""
+    """Open a movie that must have label images; `detect_jobs` as in `open_input`."""
     from clew.tracking.movie import Movie
 
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, detect_jobs
+    )
     if not isinstance(opened, Movie):
         raise InputError(
             f"{opened.name} is a table of detections; this command needs label images. --radius draws discs around points"

@@ -270,7 +270,9 @@ def track(
     where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output, overwrite=overwrite)
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, jobs
+    )
     wanted = (
         default_formats(opened)
         if formats is None

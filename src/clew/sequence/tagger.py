@@ -29,22 +29,12 @@ from clew.utils.validation import Seed, check_positive, short_repr
 Sentence: TypeAlias = Sequence[Token]
 Labels: TypeAlias = Sequence[Any]
 """For each token a label, a set of labels one of which is right, or None."""
-ALGORITHMS = {
-    "lbfgs": "crf",
-    "l2sgd": "crf",
-    "ap": "perceptron",
-    "pa": "bridge",
-    "arow": "bridge",
-}
-"""CRFsuite's algorithms, and the loss that is nearest."""
 LIMITS = {
     "bridge": "max_passes",
     "crf": "max_iterations",
     "perceptron": "max_epochs",
 }
 """What `max_iterations` limits, by loss."""
-DEFAULT_C = 0.05
-"""About what cross-validation chooses on simulated text, see benchmarks/text.py."""
 
 
 class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
@@ -62,7 +52,8 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         "perceptron" is averaged.
     C : float, "auto" or None
         Weight of the annotations in ½‖w‖² + C Σ loss; "auto" chooses it by
-        cross-validation. None is 0.05 for "bridge", and for "crf" follows from `c2`.
+        cross-validation. None is one over the mean ‖x‖² of a token for "bridge", and
+        for "crf" follows from `c2`.
     constraints : "auto", None or sequence of (label, label)
         Pairs of neighboring labels that are forbidden in learning and prediction.
         "auto" are those that BIO, IOBES or BILOU exclude, unless y has such a pair.
@@ -72,15 +63,13 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         Precision of the fit.
     max_iterations : int or None
         Limit of passes, iterations or epochs.
-    algorithm : {"lbfgs", "l2sgd", "ap", "pa", "arow"}, optional
-        A name of CRFsuite's, in place of `loss`: "crf", "crf", "perceptron", "bridge",
-        "bridge".
-    c1 : float
-        For CRFsuite's signature. There is no L1 term; a warning says so.
-    c2 : float
-        Weight of ‖w‖² beside the sum of −log P, as in CRFsuite; for "crf" only.
-    all_possible_states, all_possible_transitions : bool
-        For CRFsuite's signature: all of them always have a weight.
+    algorithm, c1, all_possible_states, all_possible_transitions
+        Parameters of `sklearn_crfsuite.CRF` that have no effect: clew has its own
+        algorithm, no L1 term, and a weight for each state and transition. A warning
+        names those that are set.
+    c2 : float, optional
+        Weight of ‖w‖² beside the sum of −log P, as in CRFsuite, where it is 1 by
+        default; for "crf" only.
     n_jobs : int or None
         Threads; -1 for all cores.
     verbose : bool
@@ -107,8 +96,8 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         tol: float = 1e-2,
         max_iterations: int | None = None,
         algorithm: str | None = None,
-        c1: float = 0.0,
-        c2: float = 1.0,
+        c1: float | None = None,
+        c2: float | None = None,
         all_possible_states: bool = True,
         all_possible_transitions: bool = True,
         n_jobs: int | None = None,
@@ -145,7 +134,10 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         rows = self.features_.fit_transform(X)
         annotations = _convert_labels(y)
         self.forbidden_ = self._resolve_constraints(annotations)
-        estimator = self._make_estimator(Chain(forbidden=self.forbidden_ or None))
+        squares = sum(row.multiply(row).sum() for row in rows)
+        mean_square = squares / max(1, sum(row.shape[0] for row in rows))
+        model = Chain(forbidden=self.forbidden_ or None)
+        estimator = self._make_estimator(model, mean_square)
         self.estimator_ = estimator.fit(rows, annotations)
         return self
 
@@ -166,9 +158,14 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         pairs = forbid_pairs([str(label) for label in labels])
         return [] if has_pair(y, pairs) else pairs
 
-    def _make_estimator(self, model: Chain) -> StructuredEstimator:
-        """Return the estimator of the loss."""
-        loss = self._resolve_loss()
+    def _make_estimator(self, model: Chain, mean_square: float) -> StructuredEstimator:
+        """Return the estimator of the loss; `mean_square` is that of ‖x‖."""
+        loss = self.loss
+        if loss not in LIMITS:
+            raise InputError(
+                f"loss is {short_repr(loss)}; expected 'bridge', 'crf' or 'perceptron'"
+            )
+        self._warn_of_ignored()
         common: dict[str, Any] = {
             "n_jobs": self.n_jobs,
             "verbose": self.verbose,
@@ -184,35 +181,29 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]  # untyped
         elif self.C is not None:
             common["C"] = self.C
         elif loss == "bridge":
-            common["C"] = DEFAULT_C
+            # the default of SVM-light: the same at every scale and number of features
+            common["C"] = 1.0 / mean_square if mean_square > 0 else 1.0
         else:
-            common["C"] = 0.5 / check_positive(self.c2, "c2", 1e100)
+            c2 = 1.0 if self.c2 is None else self.c2
+            common["C"] = 0.5 / check_positive(c2, "c2", 1e100)
         if loss == "crf":
             return StructuredCRF(model, tol=self.tol, **limit, **common)
         algorithm = Algorithm(tol=self.tol, eta=self.tol, **limit)
         return StructuredSVM(model, loss=loss, algorithm=algorithm, **common)
 
-    def _resolve_loss(self) -> str:
-        """Return the loss, from CRFsuite's algorithm if there is one."""
-        if self.c1:
+    def _warn_of_ignored(self) -> None:
+        """Warn of CRFsuite's parameters that are set and have no effect."""
+        names = ["algorithm", "c1"]
+        if self.loss != "crf":
+            names.append("c2")
+        ignored = [name for name in names if getattr(self, name)]
+        if ignored:
             warnings.warn(
-                f"c1 is {self.c1}, but clew has no L1 term; only c2 has an effect",
+                f"{' and '.join(ignored)} of CRFsuite have no effect with the loss "
+                f"{self.loss!r}",
                 UserWarning,
                 stacklevel=4,
             )
-        if self.algorithm is not None:
-            if self.algorithm not in ALGORITHMS:
-                raise InputError(
-                    f"algorithm is {short_repr(self.algorithm)}; expected one of "
-                    f"{', '.join(ALGORITHMS)}, or None and a loss"
-                )
-            return ALGORITHMS[self.algorithm]
-        if self.loss not in ALGORITHMS.values():
-            raise InputError(
-                f"loss is {short_repr(self.loss)}; expected 'bridge', 'crf' or "
-                "'perceptron'"
-            )
-        return self.loss
 
     def predict(
         self,
