@@ -12,7 +12,7 @@ import { send } from "./outbox.js";
 import { toggleOverview } from "./overview.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
-import { changed, state } from "./state.js";
+import { changed, state, tell } from "./state.js";
 import { focusGoTo, judgeTrack, isFiltered, toggleSteering } from "./steering.js";
 import { followed } from "./tree.js";
 import { toggleTheme } from "./theme.js";
@@ -85,6 +85,7 @@ function tool(name, text, key, title) {
 /** Undo or redo; the way back is open at once. */
 function travel(kind) {
   send(kind);
+  tell(""); // a notice about what is taken back must not stay
   state[kind === "undo" ? "canRedo" : "canUndo"] = true;
   changed();
 }

@@ -24,7 +24,8 @@ export function tagBoxes() {
   const taken = [...cells, ...chips.map(place)];
   const put = ({ label, i }, half, below) => {
     const others = [...boxes[i]].filter(([other]) => other !== label && !mine[i].includes(other)).map(([, box]) => box);
-    const spot = freeSpot(boxes[i].get(label), taken, others, panes[i], half, below);
+    const outline = supports(frameAt(state.frame + i).cells.get(label)).map(([x, y]) => toScreen(panes[i], x, y));
+    const spot = freeSpot(boxes[i].get(label), outline, taken, others, panes[i], half, below);
     taken.push(spot);
     return spot;
   };
@@ -51,12 +52,28 @@ const around = (x, y, rx, ry) => [x - rx, y - ry, x + rx, y + ry];
 /** How many pixels two boxes share. */
 const shared = (p, q) => Math.max(0, Math.min(p[2], q[2]) - Math.max(p[0], q[0])) * Math.max(0, Math.min(p[3], q[3]) - Math.max(p[1], q[1]));
 
-/** A box for a tag at a cell: above it (or below first), or else on another side, farther out, or on the cell itself. */
-function freeSpot([left, top, right, bottom], taken, others, pane, half, below) {
+const SIDES = [[0, -1], [0, 1], [1, 0], [-1, 0], [1, -1], [-1, -1], [1, 1], [-1, 1]]; // above, below, right, left, and between
+
+/** The point of a cell's outline that is farthest in each direction of SIDES. */
+function supports(cell) {
+  cell.supports ??= SIDES.map(([ux, uy]) => {
+    let best = [0, 0], most = -Infinity;
+    for (const loop of cell.loops) {
+      for (let i = 0; i < loop.length; i += 2) {
+        const along = ux * loop[i] + uy * loop[i + 1];
+        if (along > most) [best, most] = [[loop[i], loop[i + 1]], along];
+      }
+    }
+    return best;
+  });
+  return cell.supports;
+}
+
+/** A box for a tag at the outline of a cell: above it (or below first), or else on another side, farther out, or on the cell itself. */
+function freeSpot([left, top, right, bottom], outline, taken, others, pane, half, below) {
   const [x, y, ry] = [(left + right) / 2, (top + bottom) / 2, TAG / 2 + 1];
   const spots = [0, 1, 2, 3].flatMap((far) => {
-    const [up, down, west, east] = [top - ry - far * TAG, bottom + ry + far * TAG, left - half - far * TAG, right + half + far * TAG];
-    const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
+    const sides = SIDES.map(([ux, uy], side) => [outline[side][0] + ux * (half + far * TAG), outline[side][1] + uy * (ry + far * TAG)]);
     if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
     return sides.map((at) => ({ at, far, cost: far * FARTHER }));
   });
