@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices
-from clew.models._forest_kernels import Forest, collect_sums, write_difference
+from clew.models._forest_kernels import (
+    Forest,
+    collect_sums,
+    is_legal,
+    write_difference,
+)
 from clew.models.node_features import NodeFeatures, kernel
 
 if TYPE_CHECKING:
@@ -108,11 +113,16 @@ def follow_references(
             written.indptr[k + 1] = begin + size
         elif tag >= 0:
             states = all_states[: last - first]
+            for v in range(first, last):
+                states[v - first] = outputs[tag + v - first]
+                if states[v - first] == old[v]:
+                    states[v - first] = new[v]
+            if not is_legal(forest, e, states):  # no output: the old one stays
+                for v in range(first, last):
+                    states[v - first] = outputs[tag + v - first]
             wrong = 0.0
             for v in range(first, last):
-                if outputs[tag + v - first] == old[v]:
-                    outputs[tag + v - first] = new[v]
-                states[v - first] = outputs[tag + v - first]
+                outputs[tag + v - first] = states[v - first]
                 if not allowed[v, states[v - first]]:
                     wrong += costs[v]
             written.indptr[k + 1] = write_difference(

@@ -38,6 +38,7 @@ from clew.tracking.measured_groups import (
     find_generic_set,
     find_informative_groups,
 )
+from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profile import (
@@ -167,6 +168,8 @@ class Tracker(Parametrized):
         The range of the training data.
     unfamiliar_ : str
         How the last movie is outside of it; empty if it is not.
+    label_faults_ : LabelFaults
+        What is odd about the labels of the last movie.
     event_kinds_ : EventKinds
         Kinds of events of the last movie.
     measurements_ : str
@@ -186,6 +189,7 @@ class Tracker(Parametrized):
     coverage_: Coverage
     domain_: TrainingRange
     unfamiliar_: str
+    label_faults_: LabelFaults
 
     def __init__(
         self,
@@ -429,6 +433,7 @@ class Tracker(Parametrized):
         builder = self.pairs(source, groups, annotations, executor)
         self.measurements_ = describe_groups(groups, source)
         self.coverage_ = Coverage()
+        self.label_faults_ = getattr(source, "label_faults", NO_FAULTS)
         self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
