@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clew.learning.task import Array, dot
 
-N_CORRECTIONS = 8
+N_CORRECTIONS = 14
 MAX_HALVINGS = 40
 SUFFICIENT_DECREASE = 1e-4
 CURVATURE = 0.9
