@@ -106,6 +106,11 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
             tracker.prior = _with_weights(Tracker(), groups, names, arrays[PRIOR])
             tracker.prior.calibration_ = _calibration(own.get("prior_calibration"))
     known = feature_names(groups)
+    # Older files have weights of gaps, which are not scored by these weights any more.
+    is_kept = [not name.startswith(f"{Event.GAP}:") for name in names]
+    names = [name for name, kept in zip(names, is_kept, strict=True) if kept]
+    if weights.shape == (len(is_kept),):
+        weights = weights[is_kept]
     if len(weights) == len(names) and names == [n for n in known if n in set(names)]:
         # of a clew that knew fewer features: new ones weigh nothing
         by_name = dict(zip(names, weights.tolist(), strict=True))
