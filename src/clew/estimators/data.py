@@ -33,6 +33,8 @@ def convert_inputs(X: Examples) -> Examples:
     """Convert tables to arrays, and sparse matrices that cannot be sliced to CSR."""
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         return X.to_numpy()
+    if hasattr(X, "iloc") and hasattr(X, "to_numpy"):  # a Series
+        X = list(X.to_numpy())
     if isinstance(X, list):
         return [_convert_sparse(x) for x in X]
     if hasattr(X, "__array__") and not hasattr(X, "__len__"):
