@@ -25,7 +25,7 @@ MoviePath = Annotated[
     typer.Argument(
         metavar="MOVIE",
         help="A sequence folder of images in the layout of the Cell Tracking Challenge (…/01, with masks beside it), "
-        "or a table of detections (.csv, .parquet, TrackMate's .xml).",
+        "or points: a table of detections (.csv, .parquet), TrackMate's .xml, a .geff, a .mastodon.",
         show_default=False,
     ),
 ]
@@ -123,7 +123,7 @@ def events_option(default: str) -> Any:
         "--events",
         metavar="NAMES",
         show_default=default,
-        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits, merges and gaps "
+        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits and merges "
         "if the movie shows some. Annotated kinds are always possible.",
     )
 
@@ -183,7 +183,7 @@ def open_input(
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
-    if movie is not None and labels is None and is_table(movie) and not movie.is_dir():
+    if movie is not None and labels is None and is_table(movie) and _is_points(movie):
         return select_frames_option(
             _open_table(movie, images, sizes, channel, sparse, radius), frames
         )
@@ -214,6 +214,11 @@ def open_input(
             "--images, and label images with --labels"
         )
     return select_frames_option(opened, frames)
+
+
+def _is_points(path: Path) -> bool:
+    """Whether a path is a file, or a folder of points."""
+    return not path.is_dir() or path.suffix.lower() in (".geff", ".mastodon")
 
 
 def default_masks_folder(images: Path) -> Path:

@@ -32,6 +32,7 @@ from clew.tracking.events import NONE, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import check_spacing
+from clew.tracking.lineage.tracks import NO_PARENT
 from clew.tracking.measurement.regions import measure_frame
 from clew.utils.validation import check_positive
 
@@ -115,7 +116,8 @@ def attach_lineage(
         if progress is not None:
             progress(t + 1, n)
     matched, how = _attach_points(lineage, cells, found, spacing, distance)
-    return Attachment(matched, how, _has_every_detection(matched, cells, found, reader))
+    has_every = _has_every_detection(lineage, matched, cells, found, reader)
+    return Attachment(matched, how, has_every)
 
 
 def _attach_points(
@@ -212,13 +214,22 @@ def _have_same_labels(by_label: list[FrameMatch], by_place: list[FrameMatch]) ->
 
 
 def _has_every_detection(
+    lineage: CtcLineage | PointLineage,
     matched: list[FrameMatch],
     cells: list[Cells],
     found: list[Cells],
     reader: Callable[[int], Cells],
 ) -> bool:
-    """Whether nearly every detection is attached; reads other frames if it may be."""
-    n_attached, _ = count_matched_cells(matched)
+    """Whether nearly every detection is in a track; reads other frames if it may be."""
+    tracks = lineage.tracks
+    # a cell without a link is in no track
+    is_linked = (tracks.end > tracks.begin) | np.isin(tracks.id, tracks.parent)
+    is_linked |= tracks.parent != NO_PARENT
+    linked = tracks.id[is_linked]
+    n_attached = sum(
+        int(((frame.holder != NONE) & np.isin(frame.cell, linked)).sum())
+        for frame in matched
+    )
     n = sum(len(label) for label, _ in found)
     for t, (ids, _) in enumerate(cells):
         if n_attached < COMPLETE_SHARE * n:

@@ -20,6 +20,7 @@ from clew.tracking.evaluation.matching import (
     LabelSource,
     ResultMasks,
     count_matched_cells,
+    estimate_distance,
     make_cell_reader,
     match_frames,
     match_positions,
@@ -38,6 +39,7 @@ from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.track_tables import open_lineage
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
@@ -222,7 +224,10 @@ def evaluate(
         or isinstance(own, PointLineage)
         or distance is not None
     ):
-        matched, distance = _match_by_position(true, own, distance, spacing, progress)
+        is_complete, _ = _decide_completeness(true, own, complete)
+        matched, distance = _match_by_position(
+            true, own, distance, spacing, progress, is_complete=is_complete
+        )
         matched_by = f"positions, at most {distance:.3g} apart"
     else:
         detections = _get_masks(own, movie)
@@ -310,8 +315,10 @@ def _match_by_position(
     distance: float | None,
     spacing: Sequence[float] | None,
     progress: Progress | None,
+    *,
+    is_complete: bool,
 ) -> tuple[list[FrameMatch], float]:
-    """Match all frames by positions."""
+    """Match all frames by positions; some cells are farther apart than all of them."""
     if spacing is None and isinstance(own, PointLineage):
         spacing = own.spacing
     read_truth = make_cell_reader(true, spacing)
@@ -320,6 +327,8 @@ def _match_by_position(
         own, spacing if isinstance(own, CtcLineage) else None
     )
     n_frames = _check_lengths(true, own)
+    if distance is None and not is_complete:
+        distance = estimate_distance([read_result(t) for t in range(own.n_frames)])
     return match_positions(read_truth, read_result, n_frames, distance, progress)
 
 
@@ -329,7 +338,7 @@ def _get_masks(own: CtcLineage | Lineage, movie: LabelSource | None) -> LabelSou
         return ResultMasks(own)
     if movie is None:
         raise InputError("a Lineage is evaluated with its movie; pass movie=")
-    return movie
+    return add_recovered(movie, own.recovered)
 
 
 def _warn_if_few_covered(frames: list[FrameMatch]) -> None:

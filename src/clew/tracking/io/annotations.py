@@ -33,7 +33,7 @@ from clew.tracking.io.events_csv import (
 )
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.track_tables import SUFFIXES, is_track_table, open_lineage
+from clew.tracking.io.track_tables import FILE_SUFFIXES, is_track_table, open_lineage
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
@@ -143,10 +143,10 @@ def open_annotations(
         raise InputError(f"{path} does not exist; expected a file of annotations")
     graph = _read_own_graph(path)
     is_file = path.is_file() and path.name not in CTC_FILES
-    if is_file and path.suffix.lower() not in (*TABLES, *SUFFIXES):
+    if is_file and path.suffix.lower() not in (*TABLES, *FILE_SUFFIXES):
         raise InputError(
             f"{path} is of an unknown kind; annotations are a table "
-            f"({', '.join(TABLES)}), a GEFF, or a folder with "
+            f"({', '.join(TABLES)}), a GEFF, a file of Mastodon or TrackMate, or a folder with "
             f"{' or '.join(CTC_FILES)}"
         )
     if graph is None and not _is_event_table(path):
