@@ -177,6 +177,15 @@ def test_another_movie_in_three_dimensions(annotator, tmp_path):
     page.wait_for_function("() => document.getElementById('time').max === '2'")
     page.wait_for_selector('#question:not([data-key=""])')
     annotator.settle()
+    page.wait_for_selector("#stage .sections img", state="visible")
+    for figure in page.query_selector_all("#stage .sections:not([hidden])"):
+        assert figure.eval_on_selector("img", "image => image.naturalWidth") == 336
+        assert "slice" in figure.inner_text()
+    annotator.press("z")
+    chosen = page.inner_text("#slice-name")
+    assert chosen in page.inner_text("#stage .sections:not([hidden]) figcaption")
+    annotator.press("z")
+    assert page.inner_text("#slice-name") == "all"
     pictures = []
     page.on("request", lambda request: pictures.append(request.url))
     page.locator("#slice").fill("3")

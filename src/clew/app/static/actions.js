@@ -12,6 +12,7 @@ import { send } from "./outbox.js";
 import { toggleOverview } from "./overview.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
+import { toggleSlice } from "./sections.js";
 import { changed, state, tell } from "./state.js";
 import { focusGoTo, judgeTrack, isFiltered, toggleSteering } from "./steering.js";
 import { followed } from "./tree.js";
@@ -54,6 +55,7 @@ export const ACTIONS = {
   "zoom-in": { group: "View", text: "+", keys: ["+", "="], run: () => zoomBy(1.25), title: "Zoom in" },
   "zoom-out": { group: "View", text: "−", keys: ["-"], run: () => zoomBy(0.8), title: "Zoom out" },
   fit: { group: "View", text: "⤢", keys: ["0"], run: fit, title: "Whole frame, or back to the cell" },
+  slice: { group: "View", text: "Slice of the cell, or all", keys: ["z"], run: toggleSlice, can: () => state.movie?.ndim === 3 },
   masks: { group: "View", text: "Hide and show the masks", keys: ["h"], run: toggleMasks },
   left: { group: "View", text: "Move the picture", keys: ["Shift+ArrowLeft"], run: pan(1, 0) },
   right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },

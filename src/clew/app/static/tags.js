@@ -7,6 +7,7 @@ import { state } from "./state.js";
 
 const stage = document.getElementById("stage");
 const chips = [...stage.querySelectorAll(".chip")];
+const sections = [...stage.querySelectorAll(".sections")];
 const hint = document.getElementById("hint");
 const TAG = 17; // the size of a tag on the screen
 const FARTHER = 150; // what it costs to put a tag one size farther out, in pixels of other cells that it would cover
@@ -21,7 +22,7 @@ export function tagBoxes() {
   const boxes = panes.map((pane, i) => boxesIn(pane, frameAt(state.frame + i)));
   const inQuestion = mine.flatMap((labels, i) => labels.filter((label) => boxes[i].has(label)).map((label) => ({ label, i })));
   const cells = inQuestion.map(({ label, i }) => boxes[i].get(label));
-  const taken = [...cells, ...chips.map(place)];
+  const taken = [...cells, ...[...chips, ...sections.filter(({ hidden }) => !hidden)].map(place)];
   const put = ({ label, i }, half, below) => {
     const others = [...boxes[i]].filter(([other]) => other !== label && !mine[i].includes(other)).map(([, box]) => box);
     const outline = supports(frameAt(state.frame + i).cells.get(label)).map(([x, y]) => toScreen(panes[i], x, y));
