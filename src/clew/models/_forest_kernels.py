@@ -286,18 +286,17 @@ def maximize_examples(
     forest: Forest,
     chosen: Indices,
     transition: Array,
-    must_deviate: bool,
     scores: Array,
+    messages: Array,
+    slack: Array,
+    carrier: Indices,
     states: Indices,
-) -> Mask:
-    """Fill `states` with the best labelings; return which examples have one."""
-    S = scores.shape[1]
-    longest = find_longest(forest, chosen)
-    n_slacks = longest if must_deviate else 0
-    slack = np.empty((n_slacks, S))
-    carrier = np.empty((n_slacks, S), np.int64)
-    messages = np.empty((3, S))
-    found = np.empty(len(chosen), np.bool_)
+    found: Mask,
+) -> None:
+    """Fill `states` with the best labelings, and `found` with who has one.
+
+    `messages`, `slack` and `carrier` are as in `maximize_example`, for the longest one.
+    """
     row = 0
     for n in range(len(chosen)):
         e = chosen[n]
@@ -306,16 +305,6 @@ def maximize_examples(
             forest, e, shift, transition, scores, messages, slack, carrier, states
         )
         row = shift + forest.offsets[e + 1]
-    return found
-
-
-@inner_kernel  # type: ignore[untyped-decorator]
-def find_longest(forest: Forest, chosen: Indices) -> int:
-    """Return the number of nodes of the longest chosen example."""
-    longest = 0
-    for e in chosen:
-        longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
-    return longest
 
 
 # Features
