@@ -19,7 +19,7 @@ NUMERICAL := tests/learning tests/models tests/estimators tests/tracking/assignm
 # longest, come early.
 SHARED := -n 4 --no-loadscope-reorder
 
-.PHONY: fuzz help demo test slow check kernels paper paper-quick docs cli-docs lock clean
+.PHONY: dist fuzz help demo test test-napari slow check kernels paper paper-quick docs cli-docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,13 @@ test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium
 	@scripts/browser || echo "the tests of the page are skipped, or fail where CI is set" >&2
 	$(BIN)/pytest $(SHARED)
 
+NAPARI_VENV ?= .venv-napari
+test-napari: $(STAMP) ## run the tests of the napari plugin in an environment with napari, under a virtual display
+	@test -x $(NAPARI_VENV)/bin/napari || { $(BIN)/uv venv --quiet --python $(BIN)/python $(NAPARI_VENV) && \
+	  $(BIN)/uv pip install --quiet --python $(NAPARI_VENV)/bin/python $(LOCK:%=-c %) -e '.[napari,page]' pytest hypothesis; }
+	@command -v xvfb-run >/dev/null || { echo "xvfb-run is missing; install the package xvfb" >&2; exit 1; }
+	PYTHONPATH=. xvfb-run -a -s "-screen 0 1400x1000x24" $(NAPARI_VENV)/bin/python -m pytest tests/napari
+
 slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples, and all examples of hypothesis
 	@scripts/browser || true
 	CLEW_THOROUGH=1 $(BIN)/pytest $(SHARED) -m "slow or hypothesis"
@@ -76,6 +83,10 @@ docs: $(STAMP) ## build the documentation site: open site/index.html
 lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra bench --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
 
+dist: $(STAMP) ## build the wheel and the sdist into dist/
+	$(BIN)/uv build --quiet --out-dir dist
+	@ls dist
+
 SECONDS ?= 60
 fuzz: $(STAMP) ## feed every reader files, and every call arguments, that are nearly right, for SECONDS=60; findings are kept in .fuzz
 	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS)
@@ -84,5 +95,5 @@ cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
 	$(BIN)/python tests/test_docs.py
 
 clean: ## remove the environment and all that can be made again
-	rm -rf $(VENV) build dist demo results results-quick site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NAPARI_VENV) build dist demo results results-quick site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -39,10 +39,17 @@ class NotCalibrated(InputError, AttributeError):
     """Probabilities need a calibration; an AttributeError, so that `hasattr` is False."""
 
 
-class MissingExtra(ClewError, ImportError):
-    """A package is not installed; `extra` is the extra of clew-learn that brings it."""
+class MissingMasks(InputError):
+    """A movie of raw images has no label images beside it."""
 
-    def __init__(self, message: str, extra: str) -> None:
+
+class MissingExtra(ClewError, ImportError):
+    """A package is not installed.
+
+    `extra` is the extra of clew-learn that brings it; "" if none does.
+    """
+
+    def __init__(self, message: str, extra: str = "") -> None:
         super().__init__(message)
         self.extra = extra
 

@@ -72,6 +72,38 @@ def chain(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     )
 
 
+def constrained_chain(rng: np.random.Generator) -> tuple[Model, Any, Any]:
+    """Entities of one kind: I neither begins a sequence nor follows O; B does not end one."""
+    forbidden = [("O", "I"), (None, "I"), ("B", None)]
+    legal = {
+        1: ["O"],
+        2: ["OO", "BI"],
+        3: ["OBI", "BII", "BIO", "BBI", "OOO"],
+        4: ["OBII", "BIBI", "BIOO", "OOOO", "BBII"],
+    }
+    X = []
+    Y = []
+    for n in rng.integers(1, 5, size=4):
+        truth = legal[n][rng.integers(len(legal[n]))]
+        labels: list[Any] = []
+        for label in truth:
+            other = "OBI"[rng.integers(3)]
+            choices = [label, None, {label, other}]
+            labels.append(choices[rng.choice(3, p=[0.4, 0.35, 0.25])])
+        X.append(rng.normal(size=(n, 2)))
+        Y.append(labels)
+    flags = rng.integers(2, size=3).astype(bool).tolist()
+    bias, boundary, normalize = flags
+    model = Chain(
+        classes=["B", "I", "O"],
+        bias=bias,
+        boundary=boundary,
+        normalize=normalize,
+        forbidden=forbidden,
+    )
+    return model, X, Y
+
+
 def tree(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     classes = some_classes(rng)
     sizes = rng.integers(1, 6, size=4)
@@ -172,7 +204,15 @@ def program(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     return BinaryProgram(normalize=bool(rng.integers(2))), X, Y
 
 
-MODELS: list[Generate] = [multiclass, chain, tree, graph, assignment, program]
+MODELS: list[Generate] = [
+    multiclass,
+    chain,
+    constrained_chain,
+    tree,
+    graph,
+    assignment,
+    program,
+]
 
 
 @dataclass(frozen=True)

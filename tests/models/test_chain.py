@@ -5,7 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from clew import StructuredSVM
-from clew.errors import InputError
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.losses import LOSSES
+from clew.learning.result import Status
 from clew.learning.task import Space
 from clew.models import node_features as inputs
 from clew.models.chain import Chain
@@ -178,3 +180,66 @@ def test_words_and_dicts_are_led_to_the_transformer(sentence):
         InputError, match=r"example 0: .*clew\.preprocessing\.NodeTransformer"
     ):
         StructuredSVM(Chain(), lam=1.0).fit([sentence], [["A", "B"]])
+
+
+def draw_entities(rng, n, known):
+    """Chains of O, B and I without an I that begins or follows O; some labels known."""
+    X = []
+    Y = []
+    for _ in range(n):
+        labels = []
+        for _ in range(rng.integers(2, 7)):
+            last = labels[-1] if labels else "O"
+            labels.append(rng.choice(["O", "B"] if last == "O" else ["O", "B", "I"]))
+        states = ["BIO".index(label) for label in labels]
+        X.append(np.eye(3)[states] + rng.normal(size=(len(labels), 3)))
+        Y.append([str(y) if rng.random() < known else None for y in labels])
+    return X, Y
+
+
+BIO = [("O", "I"), (None, "I")]
+
+
+@pytest.mark.parametrize("loss", ["bridge", "hinge", "pair"])
+def test_forbidden_pairs_hold_in_learning_and_prediction(loss):
+    X, Y = draw_entities(np.random.default_rng(1), 60, 0.5)
+    svm = StructuredSVM(Chain(forbidden=BIO), loss=loss, lam=0.01).fit(X, Y)
+    result = svm.result_
+    assert result.status is Status.CONVERGED
+    # the certificate is of the problem over legal labelings alone, here listed
+    values = []
+    for x, annotation in zip(X, Y, strict=True):
+        if not svm.model_.n_parts(annotation):
+            continue
+        outputs = list(svm.model_.outputs(x))
+        scores = [svm.model_.joint_features(x, y) @ svm.coef_ for y in outputs]
+        losses = np.array([svm.model_.loss(annotation, y) for y in outputs])
+        values.append(list_loss(LOSSES[loss], np.array(scores), losses))
+    listed_objective = 0.005 * svm.coef_ @ svm.coef_ + np.mean(values)
+    assert listed_objective == pytest.approx(result.objective, rel=1e-6)
+    for y in svm.predict(X):
+        pairs = list(zip([None, *y], [*y, None], strict=True))
+        assert not set(BIO) & set(pairs)
+
+
+def list_loss(loss, scores, deltas):
+    """The loss of one example from the scores and Δ of all its outputs."""
+    inside = {
+        Space.ALL: deltas >= 0,
+        Space.COMPATIBLE: deltas == 0,
+        Space.INCOMPATIBLE: deltas > 0,
+    }
+    penalty = scores + loss.penalty_weight * deltas
+    reward = scores + loss.reward_weight * deltas
+    margin = penalty[inside[loss.penalty]].max(initial=-np.inf) + loss.margin
+    return max(margin - reward[inside[loss.reward]].max(), 0.0)
+
+
+def test_annotation_of_forbidden_pairs_is_refused():
+    X = [np.zeros((2, 1)), np.zeros((3, 1))]
+    Y = [["O", "B"], ["B", None, "I"]]
+    model = Chain(forbidden=[*BIO, ("B", "B"), ("B", "I")])
+    with pytest.raises(InfeasibleAnnotation, match="example 1, position 2"):
+        model.prepare(X, Y)
+    with pytest.raises(InputError, match="pairs of labels"):
+        Chain(forbidden=["OI"]).prepare(X, Y)

@@ -10,10 +10,10 @@ from clew.learning.task import Space
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
-from .contract import chain, instances, multiclass, tree
+from .contract import chain, constrained_chain, instances, multiclass, tree
 
 every_model = pytest.mark.parametrize(
-    "generate", [multiclass, chain, tree], ids=lambda g: g.__name__
+    "generate", [multiclass, chain, constrained_chain, tree], ids=lambda g: g.__name__
 )
 SPACES = (Space.ALL, Space.COMPATIBLE)
 

@@ -411,6 +411,16 @@ def test_a_link_stays_a_link(file, tmp_path):
     assert storage.read_document(file).kind == "other"
 
 
+def test_leftover_of_another_program_is_kept(tmp_path):
+    foreign = tmp_path / ".file.clew.0123abcd.tmp"
+    own = tmp_path / ".file.clew.clew-0123abcd.tmp"
+    foreign.write_bytes(b"data of another program")
+    own.write_bytes(b"half a file")
+    storage.write_bytes(tmp_path / "file.clew", b"new")
+    assert foreign.read_bytes() == b"data of another program"
+    assert not own.exists()
+
+
 WRITER = """
 import sys, numpy as np
 from clew.utils import storage

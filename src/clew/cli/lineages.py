@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,13 @@ def make_report_page(
     evaluation: Evaluation | None = None,
 ) -> bytes:
     """Return the content of report.html."""
+    from clew.tracking.measurement.label_faults import NO_FAULTS
     from clew.tracking.movie import Movie
     from clew.tracking.report import make_report
 
+    if getattr(tracker, "label_faults_", NO_FAULTS).is_unreliable:
+        # probabilities say nothing about labels that are no cells
+        lineage = replace(lineage, probability=None)
     page = make_report(
         lineage,
         movie=movie if isinstance(movie, Movie) else None,
@@ -85,8 +90,23 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
     )
 
 
-def print_counts(tracked: TrackedMovie, tally: EventCounts, seconds: float) -> None:
-    """Print the numbers of cells, tracks and events."""
+def print_counts(
+    tracked: TrackedMovie,
+    tally: EventCounts,
+    seconds: float,
+    *,
+    is_reliable: bool = True,
+) -> None:
+    """Print the numbers of cells, tracks and events.
+
+    Parameters
+    ----------
+    tracked : TrackedMovie
+    tally : EventCounts
+    seconds : float
+    is_reliable : bool
+        Whether each label is a cell; otherwise no number of wrong events is printed.
+    """
     from clew.tracking.events import Event
 
     table = Table(show_header=False, title="Lineage", title_justify="left")
@@ -105,20 +125,31 @@ def print_counts(tracked: TrackedMovie, tally: EventCounts, seconds: float) -> N
     table.add_row("seconds", f"{seconds:.1f}")
     out = Console(highlight=False)
     out.print(table)
-    if (wrong := tally.expected_wrong()) is not None:
+    if not is_reliable:
+        out.print(
+            "How many events are wrong cannot be estimated: see the warning about "
+            "labels.",
+            soft_wrap=True,
+        )
+    elif (wrong := tally.expected_wrong()) is not None:
         out.print(f"By their probabilities, {wrong}.", soft_wrap=True)
 
 
 def print_evaluation(found: Evaluation, title: str) -> None:
     """Print the figures of an evaluation."""
+    missing = (
+        [("DET, SEG, TRA …", explain_missing_scores(found))]
+        if found.scores is None and found.aogm is not None
+        else []
+    )
+    print_figures(found.rows() + missing, title)
+
+
+def print_figures(rows: list[tuple[str, str]], title: str) -> None:
+    """Print names and figures as a table."""
     table = Table(show_header=False, title=Text(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    missing = (
-        [("DET, SEG, TRA …", explain_missing_scores(found))]
-        if found.scores is None
-        else []
-    )
-    for name, value in found.rows() + missing:
+    for name, value in rows:
         table.add_row(name, Text(value))
     Console().print(table)

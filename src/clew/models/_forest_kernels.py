@@ -44,6 +44,11 @@ class Forest(NamedTuple):
     """Distance in w between two inputs, and between two states, for features."""
     label_scale: float
     """Size of the features that depend on labels alone."""
+    forbidden: Mask
+    """(S + 1, S + 1) [parent, child] pairs of states that no labeling has.
+
+    The last row is for first labels, the last column for last ones.
+    """
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -127,6 +132,10 @@ def score_example(
         for s in range(S):
             if not forest.allowed[v, s]:
                 scores[k, s] += penalty * forest.costs[v]
+            if v == first and forest.forbidden[S, s]:
+                scores[k, s] = -np.inf
+            if v == last - 1 and forest.forbidden[s, S]:
+                scores[k, s] = -np.inf
 
 
 @inner_kernel  # type: ignore[untyped-decorator]
@@ -137,6 +146,8 @@ def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
     for i in range(S):
         for j in range(S):
             transition[j, i] = forest.label_scale * w[begin + i * S + j]
+            if forest.forbidden[i, j]:
+                transition[j, i] = -np.inf
 
 
 @kernel  # type: ignore[untyped-decorator]

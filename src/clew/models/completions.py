@@ -67,14 +67,33 @@ def _move_known(
             bounds.tags[chunk] - n_before, lengths
         )
         nodes = oracle.task.nodes_of(example)
-        states = oracle.outputs[place]
-        states = np.where(states == old[nodes], new[nodes], states)
+        before = oracle.outputs[place]
+        states = np.where(before == old[nodes], new[nodes], before)
+        is_output = np.repeat(_is_legal(oracle, nodes, lengths, states), lengths)
+        states = np.where(is_output, states, before)
         oracle.outputs[place] = states
         difference, loss = _describe_difference(oracle, example, states, new[nodes])
         wrong = oracle.weights[example] * oracle.penalty_weight * loss
         bounds.offsets[chunk] = wrong - oracle.base_offsets[example]
         slopes.append(difference)
     return sp.vstack(slopes, format="csr")
+
+
+def _is_legal(
+    oracle: ForestOracle, nodes: Indices, lengths: Indices, states: Indices
+) -> Mask:
+    """(n,) whether labelings of examples, one after the other, have no forbidden pair."""
+    forbidden = oracle.forest.forbidden
+    n_states = oracle.n_states
+    last = np.cumsum(lengths) - 1
+    first = last + 1 - lengths
+    parent = oracle.forest.parent[nodes]
+    has_parent = parent >= 0
+    above = np.where(has_parent, np.arange(len(nodes)) + parent - nodes, 0)
+    is_bad = has_parent & forbidden[states[above], states]
+    is_bad[first] |= forbidden[n_states, states[first]]
+    is_bad[last] |= forbidden[states[last], n_states]
+    return ~np.logical_or.reduceat(is_bad, first)
 
 
 def _move_unknown(

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from clew.errors import InputError
+from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import _forest_kernels as kernels
 from clew.models import _forest_marginals as marginal_kernels
@@ -27,7 +27,7 @@ from clew.models.examples import (
     fingerprint,
     fingerprint_arrays,
 )
-from clew.models.labels import ClassWeight
+from clew.models.labels import ClassWeight, name_place
 from clew.models.node_features import stack_features
 from clew.models.nodes import NodeModel, NodeTask, stack_allowed
 from clew.models.weight_blocks import Block, make_blocks
@@ -48,6 +48,14 @@ class ForestModel(NodeModel):
     ) -> NDArray[np.int64]:
         """(T,) the parent of each node, -1 for a root."""
         raise NotImplementedError
+
+    def forbidden_states(self) -> Mask:
+        """(S + 1, S + 1) the pairs of states that no labeling has.
+
+        The last row is for first labels, the last column for last ones.
+        """
+        n_states = self.labels.n_states
+        return np.zeros((n_states + 1, n_states + 1), dtype=bool)
 
     def n_edge_features(self, n_states: int) -> int:
         """S² transitions, and begin and end."""
@@ -166,6 +174,9 @@ class ForestTask(NodeTask):
         is_divided = model.normalize and totals > 0
         self.scale: Array = np.where(is_divided, totals, 1.0)
         self.column_scale = model.column_scale
+        self.forbidden = model.forbidden_states()
+        if self.forbidden.any():
+            check_feasible(self.allowed, self.forbidden, self.offsets)
 
     def _stack_parents(
         self, X: Sequence[Input]
@@ -213,6 +224,7 @@ class ForestTask(NodeTask):
             blocks,
             np.array([1, self.features.n_inputs], dtype=np.int64),
             float(model.label_scale_),
+            self.forbidden,
         )
 
     def fingerprints(self) -> list[bytes]:
@@ -353,8 +365,39 @@ class ForestTask(NodeTask):
             Σ_n share_n E[φ_n].
         """
         chosen = self._resolve_examples(examples)
-        forest = self.forest
         scores, transition = self._compute_scores(w, space, 0.0, chosen)
+        totals, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
+        return totals, self._expect_features(nodes, edges, chosen)
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return -log P(Y* | x), and its weighted gradient.
+
+        Y and Y* share the scores and one pass over the features.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_examples,)
+        gradient : ndarray of shape (d,)
+        """
+        chosen = self._resolve_examples(examples)
+        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
+        compatible = np.where(self.allowed[self.nodes_of(chosen)], scores, -np.inf)
+        log_all, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
+        log_compatible, compatible_nodes, compatible_edges = self._sum_outputs(
+            compatible, transition, share, chosen
+        )
+        nodes -= compatible_nodes
+        edges -= compatible_edges
+        losses = log_all - log_compatible
+        return losses, self._expect_features(nodes, edges, chosen)
+
+    def _sum_outputs(
+        self, scores: Array, transition: Array, share: Array, chosen: Indices
+    ) -> tuple[Array, Array, Array]:
+        """Return log Z of each example, and shares of P(y_v = s) and of edges."""
+        forest = self.forest
         nodes = np.empty_like(scores)
         rest = np.empty_like(scores)
         highest = transition.max()
@@ -362,22 +405,28 @@ class ForestTask(NodeTask):
         totals = marginal_kernels.send_messages(
             forest, chosen, transition, weights, highest, scores, rest, nodes
         )
-        expected = np.zeros_like(transition)
+        edges = np.zeros_like(transition)
         marginal_kernels.add_edge_probabilities(
-            forest, chosen, transition, weights, share, scores, rest, expected
+            forest, chosen, transition, weights, share, scores, rest, edges
         )
         lengths = np.diff(self.offsets)[chosen]
         probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
-        blocks = [self.features.sum_weighted(probability, self.nodes_of(chosen))]
+        return totals, probability, edges
+
+    def _expect_features(self, nodes: Array, edges: Array, chosen: Indices) -> Array:
+        """Return (d,) the sum of φ with these weights of labels and edges."""
+        blocks = [self.features.sum_weighted(nodes, self.nodes_of(chosen))]
         if self.model.bias:
-            blocks.append(probability.sum(axis=0))
-        blocks.append(expected)
+            blocks.append(nodes.sum(axis=0))
+        blocks.append(edges)
         if self.model.boundary:
+            lengths = np.diff(self.offsets)[chosen]
             first = np.cumsum(lengths) - lengths
-            blocks.append(probability[first].sum(axis=0))
-            blocks.append(probability[first + lengths - 1].sum(axis=0))
+            blocks.append(nodes[first].sum(axis=0))
+            blocks.append(nodes[first + lengths - 1].sum(axis=0))
         gradient = np.concatenate([block.ravel() for block in blocks])
-        return totals, gradient * self.column_scale
+        gradient *= self.column_scale
+        return gradient
 
     def online(
         self,
@@ -434,3 +483,36 @@ class ForestTask(NodeTask):
         shape = (len(chosen), self.n_features)
         features = sp.csr_array((data, indices, indptr), shape=shape)
         return Argmax(features, mistakes / self.scale[chosen], found)
+
+
+def check_feasible(allowed: Mask, forbidden: Mask, offsets: Indices) -> None:
+    """Raise an error where each labeling that is annotated has a forbidden pair.
+
+    Parameters
+    ----------
+    allowed : ndarray of shape (n_nodes, S)
+        The states that the annotations of all chains allow.
+    forbidden : ndarray of shape (S + 1, S + 1)
+        As in `ForestModel.forbidden_states`.
+    offsets : ndarray of shape (n_examples + 1,)
+        First node of each chain.
+    """
+    may_follow = ~forbidden[:-1, :-1]
+    may_end = ~forbidden[:-1, -1]
+    lengths = np.diff(offsets)
+    reached = allowed[offsets[:-1]] & ~forbidden[-1, :-1]
+    for position in range(int(lengths.max())):
+        chains = np.flatnonzero(lengths > position)
+        if position:
+            follows = (reached[chains][:, :, None] & may_follow).any(axis=1)
+            reached[chains] = follows & allowed[offsets[chains] + position]
+        ends = np.flatnonzero(lengths == position + 1)
+        reached[ends] &= may_end
+        stuck = chains[~reached[chains].any(axis=1)]
+        if len(stuck):
+            raise InfeasibleAnnotation(
+                f"{name_place(int(stuck[0]), position)}: every label that is annotated "
+                "here is forbidden after those before it",
+                int(stuck[0]),
+                (position,),
+            )

@@ -32,6 +32,7 @@ from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profile import (
@@ -161,6 +162,8 @@ class Tracker(Parametrized):
         The range of the training data.
     unfamiliar_ : str
         How the last movie is outside of it; empty if it is not.
+    label_faults_ : LabelFaults
+        What is odd about the labels of the last movie.
     event_kinds_ : EventKinds
         Kinds of events of the last movie.
     learned_kinds_ : list of EventKinds
@@ -177,6 +180,7 @@ class Tracker(Parametrized):
     coverage_: Coverage
     domain_: TrainingRange
     unfamiliar_: str
+    label_faults_: LabelFaults
 
     def __init__(
         self,
@@ -418,6 +422,7 @@ class Tracker(Parametrized):
             annotations = _check_movie_annotations(annotations, source)
         builder = self.pairs(source, groups, annotations, executor)
         self.coverage_ = Coverage()
+        self.label_faults_ = getattr(source, "label_faults", NO_FAULTS)
         self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)

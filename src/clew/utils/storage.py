@@ -37,7 +37,8 @@ MAX_BYTES = 2**31
 JSON = "clew.json"
 ARRAYS = "arrays.npz"
 CHECKSUM = "sha256"
-TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+TEMPORARY_NAME = re.compile(r"\..+\.clew-[0-9a-f]{8}\.tmp")
+"""Names that no other program gives to its files."""
 MAX_STEM = 40
 """Characters of a file's name in that of its temporary file."""
 Json: TypeAlias = dict[str, Any]
@@ -169,7 +170,8 @@ def _open_temporary(target: Path) -> tuple[IO[bytes], Path]:
     """Create a temporary file beside the target, locked so that it is no leftover."""
     while True:
         token = secrets.token_hex(4)
-        temporary = target.with_name(f".{target.name[:MAX_STEM]}.{token}.tmp")
+        stem = target.name[:MAX_STEM]
+        temporary = target.with_name(f".{stem}.clew-{token}.tmp")
         file = temporary.open("xb")
         try_lock(file)
         if os.fstat(file.fileno()).st_nlink:

@@ -33,7 +33,11 @@ from clew.utils.storage import read_bytes, write_bytes
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]
 MAX_EXACT = 2**53
 """Larger integers are not all floats."""
-PROPERTIES = ("label", "track", "generation", "confidence")
+INTEGERS = ("label", "track", "generation", "event")
+NUMBERS = ("confidence", "probability")
+PROPERTIES = (*INTEGERS, *NUMBERS)
+NO_EVENT = -1
+"""Code of the event that led to a cell of the first frame."""
 REQUIRED = ("track_id", "t", "y", "x")
 
 
@@ -45,9 +49,11 @@ def make_napari_tracks(lineage: Lineage) -> NapariTracks:
     data : ndarray of shape (n, 2 + ndim)
         Track id, frame and position.
     properties : dict of ndarray of shape (n,)
-        label; track, as in all other formats; generation; confidence of the event
-        that led to the detection. An unlimited confidence becomes the largest finite
-        one, so that napari can color by it.
+        label; track, as in all other formats; generation; and of the event that led
+        to the detection its code (`Event`, or `NO_EVENT`), confidence, and
+        probability of being right if the lineage has it. An unlimited confidence
+        becomes the largest finite one, and events are numbers, so that napari can
+        color by them.
     graph : dict
         Parents of each track id.
     """
@@ -59,18 +65,27 @@ def make_napari_tracks(lineage: Lineage) -> NapariTracks:
         "label": lineage.label[order],
         "track": lineage.track[order],
         "generation": lineage.generations[track_row][order],
-        "confidence": _find_confidence(lineage)[order],
     }
+    kind = _take_last_event(lineage, lineage.events.event, NO_EVENT)
+    properties["event"] = kind[order].astype(np.int64)
+    confidence = _take_last_event(lineage, lineage.confidence, np.inf)
+    is_finite = np.isfinite(confidence)
+    largest = confidence[is_finite].max(initial=0)
+    properties["confidence"] = np.where(is_finite, confidence, largest)[order]
+    if lineage.probability is not None:
+        probability = _take_last_event(lineage, lineage.probability, 1.0)
+        properties["probability"] = probability[order]
     return data[order], properties, link_segments(lineage, segment)
 
 
-def _find_confidence(lineage: Lineage) -> Array:
-    """(n,) finite confidence of the event that led to each node."""
-    confidence = np.full(len(lineage.frame), np.inf)
+def _take_last_event(
+    lineage: Lineage, values: NDArray[Any], default: float
+) -> NDArray[Any]:
+    """(n,) for each node the value (m,) of the event that led to it."""
+    of_nodes = np.full(len(lineage.frame), default, dtype=values.dtype)
     event, side = np.nonzero(lineage.targets != NO_NODE)
-    confidence[lineage.targets[event, side]] = lineage.confidence[event]
-    is_finite = np.isfinite(confidence)
-    return np.where(is_finite, confidence, confidence[is_finite].max(initial=0))
+    of_nodes[lineage.targets[event, side]] = values[event]
+    return of_nodes
 
 
 def napari_graph_path(path: str | Path) -> Path:
@@ -90,10 +105,10 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
 
 
 def _parse_property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
-    """(n,) integers; floats for the confidence."""
-    if name == "confidence":
+    """(n,) integers; floats for the confidence and the probability."""
+    if name in NUMBERS:
         return table.parse_numbers(name, faults)
-    return table.parse_integers(name, faults, least=0)
+    return table.parse_integers(name, faults, least=NO_EVENT if name == "event" else 0)
 
 
 def read_napari(path: str | Path) -> NapariTracks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -228,6 +228,19 @@ class Lineage:
             self.targets,
         )
         return track.astype(np.int64), tracks
+
+    def with_tracks(self, track: NDArray[np.int64], tracks: Tracks) -> Lineage:
+        """Return the lineage with tracks that were assigned before.
+
+        Parameters
+        ----------
+        track : ndarray of shape (n,)
+            The track of each node.
+        tracks : Tracks
+        """
+        other = replace(self)
+        vars(other)["_resolved"] = (track, tracks)
+        return other
 
     @property
     def track(self) -> NDArray[np.int64]:

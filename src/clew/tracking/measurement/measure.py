@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from clew.errors import InputError, StoreError
+from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array
 from clew.models.examples import fingerprint
 from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
+from clew.tracking.measurement.label_faults import (
+    NO_FAULTS,
+    LabelFaults,
+    find_label_faults,
+)
 from clew.tracking.measurement.regions import (
     VERSION,
     measure_frame,
@@ -64,6 +70,8 @@ class MeasuredMovie:
     first : int
         Number of the frame of the first key.
     cache : MeasurementCache, optional
+    label_faults : LabelFaults
+        What is odd about the labels.
     """
 
     def __init__(
@@ -73,11 +81,13 @@ class MeasuredMovie:
         keys: list[str],
         first: int = 0,
         cache: MeasurementCache | None = None,
+        label_faults: LabelFaults = NO_FAULTS,
     ) -> None:
         self.movie = movie
         self.store = store
         self.keys = keys
         self.first = first
+        self.label_faults = label_faults
         self.name = movie.name
         self.n_frames = movie.n_frames
         self.ndim = movie.ndim
@@ -176,6 +186,7 @@ def measure_movie(
 ) -> MeasuredMovie:
     """Measure the cells of every frame; see `regions.measure_frame` for the columns.
 
+    Labels that are no cells, such as a labelled background, give a DataWarning.
     Memory grows with the size of a frame and with `n_jobs`, not with the number of
     frames.
 
@@ -192,6 +203,9 @@ def measure_movie(
     executor : Executor, optional
         Workers instead of threads; they must see the same folder, or measure again.
     """
+    faults = find_label_faults(movie.labels)
+    for message in faults.messages:
+        warnings.warn(f"{movie.name}: {message}", DataWarning, stacklevel=2)
     store = open_store(cache, movie.name, movie.folder)
     last = movie.n_frames - 1
     chunks = []
@@ -206,7 +220,7 @@ def measure_movie(
         if progress is not None:
             progress(len(keys), movie.n_frames)
     store.prune(keys)
-    return MeasuredMovie(movie, store, keys, cache=measured)
+    return MeasuredMovie(movie, store, keys, 0, measured, faults)
 
 
 def _measure_chunk(

@@ -1,0 +1,1 @@
+"""The napari plugin: readers, a writer, sample data and the annotation dock."""
