@@ -40,6 +40,7 @@ from clew.tracking.io.staging import (
 )
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
+from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import TrackedMovie, as_parts
@@ -160,6 +161,7 @@ def _write_columns(
         "track_id": _make_property(nodes.track),
         "tracklet_id": _make_property(nodes.segment),
         "lineage_id": _make_property(nodes.family),
+        RECOVERED: _make_property(nodes.recovered.astype(bool)),
     }
     for event, name in NODE_CONFIDENCE.items():
         missing = nodes.accompanied[event]
