@@ -123,7 +123,7 @@ def events_option(default: str) -> Any:
         "--events",
         metavar="NAMES",
         show_default=default,
-        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits, merges and gaps "
+        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits and merges "
         "if the movie shows some. Annotated kinds are always possible.",
     )
 

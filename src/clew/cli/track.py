@@ -245,6 +245,23 @@ def track(
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     neighbours: Neighbours = None,
     reach: Reach = None,
+    max_gap: Annotated[
+        int | None,
+        typer.Option(
+            "--max-gap",
+            metavar="N",
+            min=0,
+            max=32,
+            show_default="from the movie",
+            help="Most frames that a cell may be missing from the masks within its track; 0 closes no gaps.",
+        ),
+    ] = None,
+    fill: Annotated[
+        bool,
+        typer.Option(
+            help="Recover the cells that are missing within tracks; they are marked as recovered in every format."
+        ),
+    ] = True,
     report: Annotated[bool, typer.Option(help="Write report.html too.")] = True,
     overwrite: Annotated[
         bool,
@@ -280,6 +297,7 @@ def track(
     )
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
+    tracker.set_params(max_gap=max_gap, fill=fill)
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
     tracker.set_params(
         **{name: value for name, value in asked.items() if value is not None}
@@ -294,9 +312,15 @@ def track(
             opened, output, annotations=given, client=client, memory=where.memory
         )
         seconds = time.perf_counter() - started
+        print_note(tracker.measurements_)
         print_note(str(tracker.event_kinds_))
         if given is not None:
             print_note(str(tracker.coverage_))
+        if tracked.recovered is not None and len(tracked.recovered):
+            print_note(
+                f"{len(tracked.recovered):,} of {tracked.n_cells:,} cells have no mask in the movie and were recovered "
+                "(--no-fill leaves them out)"
+            )
         if tracked.n_solved < len(tracked):
             print_note(
                 f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks come from an interrupted run"
@@ -308,6 +332,10 @@ def track(
         )
         if given is not None:
             facts |= dict([str(tracker.coverage_).split(": ", 1)])
+        if tracked.recovered is not None:
+            facts |= {
+                "recovered cells": f"{len(tracked.recovered):,} (no mask of yours)"
+            }
         doubts = [*tracker.label_faults_.messages, tracker.unfamiliar_]
         if any(doubts):
             facts |= {"warning": "; ".join(filter(None, doubts))}

@@ -106,9 +106,15 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
             tracker.prior = _with_weights(Tracker(), groups, names, arrays[PRIOR])
             tracker.prior.calibration_ = _calibration(own.get("prior_calibration"))
     known = feature_names(groups)
-    if names == [name for name in known if not name.startswith(f"{Event.GAP}:")]:
-        # of a clew that knew of no gaps: weights of zero close none
-        names, weights = known, np.append(weights, np.zeros(len(known) - len(names)))
+    # Older files have weights of gaps, which are not scored by these weights any more.
+    is_kept = [not name.startswith(f"{Event.GAP}:") for name in names]
+    names = [name for name, kept in zip(names, is_kept, strict=True) if kept]
+    if weights.shape == (len(is_kept),):
+        weights = weights[is_kept]
+    if len(weights) == len(names) and names == [n for n in known if n in set(names)]:
+        # of a clew that knew fewer features: new ones weigh nothing
+        by_name = dict(zip(names, weights.tolist(), strict=True))
+        names, weights = known, np.array([by_name.get(name, 0.0) for name in known])
     _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:

@@ -31,7 +31,14 @@ from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.measured_groups import (
+    GENERIC_SETS,
+    describe_groups,
+    find_generic_set,
+    find_informative_groups,
+)
 from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
@@ -49,7 +56,6 @@ from clew.tracking.training.examples import (
     add_starts,
     beats_prior,
     build_examples,
-    build_gap_examples,
     choose_lambdas,
     held_out_folds,
 )
@@ -65,7 +71,7 @@ from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate
 from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
-from clew.utils.validation import check_int, check_path, short_repr
+from clew.utils.validation import check_bool, check_int, check_path, short_repr
 
 AnyMovie = Movie | Source | str | Path
 SOURCE_METHODS = ("detections", "overlap", "n_frames", "ndim", "has")
@@ -123,8 +129,15 @@ class Tracker(Parametrized):
         from the movie unless given.
     events : str or iterable of str
         The kinds of events that can happen, as in "move divide"; "auto" decides for
-        each movie whether its masks have splits, merges and gaps. Annotated events are
+        each movie whether its masks have splits and merges. Annotated events are
         always possible.
+    max_gap : int, optional
+        Frames that a cell may be missing from the masks within its track; from the
+        movie's motion unless given. 0 closes no gaps.
+    fill : bool
+        Whether cells that are missing within tracks are recovered, with a mask. They
+        have the column "recovered". Without, gaps of one frame are events, and longer
+        ones stay open.
     prior : "generic", Tracker or None
         Weights to start from: those that come with clew, those of a fitted tracker, or
         none. Their score is one more feature of each event.
@@ -166,6 +179,8 @@ class Tracker(Parametrized):
         What is odd about the labels of the last movie.
     event_kinds_ : EventKinds
         Kinds of events of the last movie.
+    measurements_ : str
+        Measurements that the last movie was tracked by, in words.
     learned_kinds_ : list of EventKinds
         Kinds of events of each movie that was learned from.
     coverage_ : Coverage
@@ -175,6 +190,7 @@ class Tracker(Parametrized):
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    measurements_: str
     learned_kinds_: list[EventKinds]
     calibration_: Calibration
     coverage_: Coverage
@@ -188,6 +204,8 @@ class Tracker(Parametrized):
         neighbours: int = NEIGHBOURS,
         reach: float | None = None,
         events: str | Iterable[str | Event] = "auto",
+        max_gap: int | None = None,
+        fill: bool = True,
         prior: Tracker | Literal["generic"] | None = "generic",
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
@@ -201,6 +219,8 @@ class Tracker(Parametrized):
         self.neighbours = neighbours
         self.reach = reach
         self.events = events
+        self.max_gap = max_gap
+        self.fill = fill
         self.prior = prior
         self.loss = loss
         self.lam = lam
@@ -215,7 +235,8 @@ class Tracker(Parametrized):
     def generic(cls, **parameters: Any) -> Self:
         """Return a tracker with the weights that come with clew.
 
-        Where a movie has no images, the weights of intensities are left out.
+        There are several sets of them: for points and for masks, each with and without
+        intensities. A movie takes the one that was learned for what it has.
         """
         tracker = cls(**parameters)
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
@@ -262,7 +283,7 @@ class Tracker(Parametrized):
         movies, tables = _as_lists(movie, annotations)
         executor = make_executor(client, self.n_jobs)
         sources = [self.measure(item, executor) for item in movies]
-        groups = frozenset.intersection(*(source.has for source in sources))
+        groups = frozenset.intersection(*map(find_informative_groups, sources))
         names = feature_names(groups)
         prior = scale_prior(self.prior, names)
         tables = [
@@ -270,7 +291,6 @@ class Tracker(Parametrized):
             for table, source in zip(tables, sources, strict=True)
         ]
         by_movie: list[list[TrainingExample]] = []
-        gap_examples: list[TrainingExample] = []
         learned_kinds = []
         for source, table in zip(sources, tables, strict=True):
             builder = self._build_pairs(
@@ -285,9 +305,7 @@ class Tracker(Parametrized):
                 )
             examples = build_examples(builder, table, prior, pseudo_labels)
             by_movie.append(examples)
-            gap_examples += build_gap_examples(examples, table, prior)
-        pair_examples = [example for examples in by_movie for example in examples]
-        examples = [*pair_examples, *gap_examples]
+        examples = [example for examples in by_movie for example in examples]
         is_cold = warm_start is None
         self.svm_ = StructuredSVM(
             MODEL,
@@ -316,13 +334,13 @@ class Tracker(Parametrized):
         self.lam_ = self.svm_.lam_
         self.origin_ = Origin.LEARNED
         self.n_annotated_ = sum(map(len, tables))
-        self.n_pairs_ = len(pair_examples)
+        self.n_pairs_ = len(examples)
         self.events_ = frozenset().union(*(table.happened_kinds() for table in tables))
         self.learned_kinds_ = learned_kinds
         self.coverage_ = Coverage(
-            self.n_annotated_, sum(example.pair.n_added for example in pair_examples)
+            self.n_annotated_, sum(example.pair.n_added for example in examples)
         )
-        self.calibration_ = self._calibrate(pair_examples, prior)
+        self.calibration_ = self._calibrate(examples, prior)
         self.domain_ = TrainingRange.of(
             appearance_of_pairs([example.pair for example in examples], self.coef_)
             for examples in by_movie
@@ -340,10 +358,7 @@ class Tracker(Parametrized):
             folds = [(self.coef_, [example.annotated for example in annotated])]
             before = prior_calibration(self.prior)
             return recalibrate(pairs, self.coef_, folds, before, GENERIC)
-        # Gap examples come after those of pairs.
-        folds = [
-            (w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)
-        ]
+        folds = held_out_folds(self.svm_, prior)
         return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(
@@ -421,6 +436,7 @@ class Tracker(Parametrized):
         if annotations is not None:
             annotations = _check_movie_annotations(annotations, source)
         builder = self.pairs(source, groups, annotations, executor)
+        self.measurements_ = describe_groups(groups, source)
         self.coverage_ = Coverage()
         self.label_faults_ = getattr(source, "label_faults", NO_FAULTS)
         self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
@@ -430,7 +446,13 @@ class Tracker(Parametrized):
         if memory is not None:
             length = block_length(memory, *frame_size(source))
         w = weights_by_name(self, feature_names(groups))
-        return MovieProblem(builder, w, annotations, length, self.calibration_)
+        max_gap = self.max_gap
+        if max_gap is not None:
+            max_gap = check_int(max_gap, "max_gap", 0, LONGEST_GAP)
+        fill = check_bool(self.fill, "fill")
+        return MovieProblem(
+            builder, w, annotations, length, self.calibration_, max_gap, fill
+        )
 
     def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:
         """Measure the cells of a movie, unless the cache has them."""
@@ -502,11 +524,14 @@ class Tracker(Parametrized):
     def groups_for(self, source: Source) -> frozenset[str]:
         """Return the groups of measurements that features of a movie are made of.
 
-        Generic weights of what a movie lacks are left out; learned ones are required.
+        Generic weights are those that were learned for what the movie has; the
+        measurements of learned ones are required.
         """
+        if self.origin_ is Origin.GENERIC:
+            return GENERIC_SETS[find_generic_set(find_informative_groups(source))]
         known = set(feature_names(source.has))
         missing = [name for name in self.feature_names_ if name not in known]
-        if missing and self.origin_ is not Origin.GENERIC:
+        if missing:
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
                 f"{source.name} has no measurements of {lacking}, which {len(missing)} "

@@ -39,6 +39,7 @@ from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.track_tables import open_lineage
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
@@ -337,7 +338,7 @@ def _get_masks(own: CtcLineage | Lineage, movie: LabelSource | None) -> LabelSou
         return ResultMasks(own)
     if movie is None:
         raise InputError("a Lineage is evaluated with its movie; pass movie=")
-    return movie
+    return add_recovered(movie, own.recovered)
 
 
 def _warn_if_few_covered(frames: list[FrameMatch]) -> None:
