@@ -90,10 +90,8 @@ def test_keys_answer_and_undo(dock, viewer, wait_until):
     assert happened.tolist() == [True, False]
     press(viewer, "U")
     wait_for_next(dock, wait_until, 1)
-    assert dock.asked.question.fact == second
-    press(viewer, "K")
-    wait_until(lambda: dock.asked is not None and dock.asked.question.fact != second)
-    assert dock.annotator.n_answers == 1
+    assert dock.panel.status.text().startswith("Undone: divide")
+    assert second in set(dock.annotator.build_lineage().events)
 
 
 def test_key_pressed_twice_answers_once(dock, viewer, wait_until):
@@ -102,11 +100,11 @@ def test_key_pressed_twice_answers_once(dock, viewer, wait_until):
     wait_for_next(dock, wait_until, 1)
 
 
-def test_b_goes_to_the_other_frame(dock, viewer):
+def test_h_goes_to_the_other_frame(dock, viewer):
     before = viewer.dims.current_step[0]
-    press(viewer, "B")
+    press(viewer, "H")
     assert abs(viewer.dims.current_step[0] - before) == 1
-    press(viewer, "B")
+    press(viewer, "H")
     assert viewer.dims.current_step[0] == before
 
 

@@ -40,7 +40,7 @@ TRACKS = "clew: tracks"
 POLL_MILLISECONDS = 10
 SETTLE_MILLISECONDS = 200
 """After the last change of a Tracks layer, whose data and graph are set one by one."""
-KEYS = {"y": "yes", "n": "no", "j": "say", "k": "skip", "b": "blink", "u": "undo"}
+KEYS = {"y": "yes", "n": "no", "j": "say", "k": "skip", "h": "blink", "u": "undo"}
 QUESTIONS = {
     "move": "Does cell {0} move to {1}?",
     "divide": "Does cell {0} divide into {1}?",
@@ -298,6 +298,10 @@ class AnnotationDock:
             f"Frame {question.frame} to {question.frame + 1}: {words}"
         )
         self.panel.set_asking(True)
+        active = self.viewer.layers.selection.active
+        if type(active).__name__ == "Image":
+            # Image layers have a meaning of their own for Y.
+            self.viewer.layers.selection.active = self.labels
         positions = annotator.session.positions
         shown = question.frame if question.sources else question.frame + 1
         self.overlay.show(positions, question.frame, question.sources, question.targets)
@@ -423,12 +427,9 @@ class AnnotationDock:
         if annotator is None or self._is_ours:
             return
         with self._hold():
-            frames = {
-                int(t)
-                for atom in event.value
-                for t in np.unique(np.atleast_1d(atom[0][0]))
-            }
-            for frame in sorted(frames):
+            numbers = np.arange(len(self.labels.data))
+            changed = [np.ravel(numbers[pixels[0]]) for pixels, *_ in event.value]
+            for frame in np.unique(np.concatenate(changed)).tolist():
                 painted = np.array(self.labels.data[frame])
                 work = partial(store_painted_frame, annotator, frame, painted)
                 self._do(work, self._after_paint)
@@ -569,8 +570,10 @@ class AnnotationDock:
             self.viewer.mouse_drag_callbacks.remove(self._on_mouse)
 
 
-def make_dock(napari_viewer: Any) -> Any:
+def make_dock() -> Any:
     """Return the widget of a new dock, as napari asks its plugins."""
-    dock = AnnotationDock(napari_viewer)
+    import napari
+
+    dock = AnnotationDock(napari.current_viewer())
     dock.widget.dock = dock  # alive as long as its widget
     return dock.widget

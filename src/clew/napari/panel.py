@@ -21,7 +21,7 @@ ANSWERS = {
     "no": ("No (N)", "It did not happen"),
     "say": ("As clicked (J)", "What happened instead: click the cells in both frames"),
     "skip": ("Skip (K)", "Ask something else"),
-    "blink": ("Other frame (B)", "Go to the other frame of the question"),
+    "blink": ("Other frame (H)", "Go to the other frame of the question"),
     "undo": ("Undo (U)", "Undo the last answer or mask edit"),
 }
 
