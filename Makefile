@@ -19,7 +19,7 @@ NUMERICAL := tests/learning tests/models tests/estimators tests/tracking/assignm
 # longest, come early.
 SHARED := -n 4 --no-loadscope-reorder
 
-.PHONY: fuzz help demo test test-napari slow check kernels paper paper-quick docs cli-docs lock clean
+.PHONY: dist fuzz help demo test test-napari slow check kernels paper paper-quick docs cli-docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ docs: $(STAMP) ## build the documentation site: open site/index.html
 
 lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra bench --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
+
+dist: $(STAMP) ## build the wheel and the sdist into dist/
+	$(BIN)/uv build --quiet --out-dir dist
+	@ls dist
 
 SECONDS ?= 60
 fuzz: $(STAMP) ## feed every reader files, and every call arguments, that are nearly right, for SECONDS=60; findings are kept in .fuzz

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.build import SolvedBlock, finish_block, join_movie
-from clew.tracking.lineage.gaps import find_gaps
 from clew.tracking.lineage.repair import TEARING
 from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.solve import solve_pairs
@@ -234,34 +232,18 @@ def calibrate(judged: list[Judged]) -> Calibration:
     return replace(platt(judged), spread=float(spread))
 
 
-class FalseShares(NamedTuple):
-    """The shares of events that are taken for merges and gaps in movies without."""
-
-    merges: float
-    gaps: float
-
-
-def false_shares(
+def false_share_of_merges(
     tracker: Tracker, movies: list[Sequence], console: Console
-) -> FalseShares:
-    """What is taken for merges and gaps, with all kinds of events switched on, in movies without."""
-    false, total = {Event.MERGE: 0, Event.GAP: 0}, {Event.MERGE: 0, Event.GAP: 0}
+) -> float:
+    """What is taken for merges, with all kinds of events switched on, in movies without."""
+    false = total = 0
     for movie in movies:
+        if (movie.truth.events.event == Event.MERGE).any():
+            continue
         pairs = tracker.pairs(movie.source, movie.source.has).with_events(ALL_EVENTS)
         solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
         every = EventTable.join([one.events for one in solved])
-        unlinked = {one.frame: one.unlinked for one in solved}
-        found = {
-            Event.MERGE: int((every.event == Event.MERGE).sum()),
-            Event.GAP: len(find_gaps(unlinked).gaps),
-        }
-        for kind, number in found.items():
-            if not (movie.truth.events.event == kind).any():
-                false[kind], total[kind] = (
-                    false[kind] + number,
-                    total[kind] + len(every),
-                )
-    console.print(f"false merges and gaps: {false} of {total}")
-    return FalseShares(
-        *((false[kind] + 1) / total[kind] for kind in false)
-    )  # one more than seen: never 0
+        false += int((every.event == Event.MERGE).sum())
+        total += len(every)
+    console.print(f"false merges: {false} of {total}")
+    return (false + 1) / total  # one more than seen: never 0

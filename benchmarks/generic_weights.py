@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from generic_calibration import (
-    FalseShares,
     Sequence,
     calibrate,
-    false_shares,
+    false_share_of_merges,
     in_twos,
     judge,
 )
@@ -128,7 +127,7 @@ def write(
     weights: Array,
     calibration: Calibration,
     odds: SplitOdds,
-    false: FalseShares,
+    false_merges: float,
 ) -> Path:
     rounded = (round(w, 5) for w in weights.tolist())
     return update_generic(
@@ -136,8 +135,7 @@ def write(
         calibration=calibration_section(calibration, TYPICAL_RANK),
         splits=odds.section(),
         false_rates={
-            "merges": float(f"{false.merges:.2g}"),
-            "gaps": float(f"{false.gaps:.2g}"),
+            "merges": float(f"{false_merges:.2g}"),
         },
     )
 
@@ -247,7 +245,7 @@ def main() -> None:
         odds = SplitOdds.of(
             np.concatenate([rows_of(tracker, movie) for movie in movies.values()])
         )
-        false = false_shares(tracker, list(movies.values()), console)
+        false = false_share_of_merges(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
         console.print(
             f"written {path.name}, {write_training_range(tracker, training).name}"

@@ -19,6 +19,7 @@ ORDER = [
     ["models"],
     ["estimators"],
     ["preprocessing"],
+    ["sequence"],
     ["datasets"],
     ["tracking"],
     ["simulation"],
@@ -37,8 +38,11 @@ TOUCH_FILES = (
     "utils/storage.py",
     "estimators/persistence.py",
     "tracking/io/",
+    "sequence/files.py",
+    "sequence/spacy_docs.py",
     "simulation/write.py",
     "tracking/movie.py",
+    "tracking/segmentation/methods.py",  # weights of networks
     "tracking/measurement/store.py",
     "tracking/training/generic_weights.py",  # a resource of the package
     "annotation/files.py",

@@ -5,6 +5,7 @@ import http.server
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from clew.models.binary_program import BinaryProgram, Program
 from clew.parallel import (
     DaskExecutor,
     ThreadExecutor,
+    _check_workers,
     connect_to_cluster,
     distribute_task,
     make_executor,
@@ -375,3 +377,73 @@ def test_address_that_cannot_be_used_is_refused(address):
 def test_scheduler_is_connected_to(client):
     with connect_to_cluster(client.scheduler.address) as other:
         assert make_executor(other, 1).workers == 2
+
+
+class VersionReport:
+    """A client whose worker has other versions."""
+
+    def __init__(self, python, clew_version):
+        self.worker = {"python": python, "clew-learn": clew_version}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"tcp://w": {}}}
+
+    def get_versions(self, packages):
+        here = {"python": "3.13.1.final.0", "clew-learn": "0.2.0"}
+        return {
+            "client": {"packages": here},
+            "workers": {"tcp://w": {"packages": self.worker}},
+        }
+
+
+@pytest.mark.parametrize(
+    ("python", "version", "words"),
+    [
+        ("3.12.1.final.0", "0.2.0", "tcp://w has Python 3.12 and clew 0.2.0"),
+        ("3.13.7.final.0", "0.1.0", "has Python 3.13 and clew 0.1.0"),
+        ("3.13.1.final.0", None, "has Python 3.13 and no clew"),
+    ],
+)
+def test_worker_of_other_versions_is_refused(python, version, words):
+    with pytest.raises(ClusterError, match=f"{words}; expected Python 3.13 and clew"):
+        _check_workers(VersionReport(python, version), "tcp://s")
+
+
+def test_worker_of_the_same_versions_is_accepted():
+    _check_workers(VersionReport("3.13.9.final.0", "0.2.0"), "tcp://s")
+
+
+SCHEDULER = """
+import asyncio, sys
+from distributed import Scheduler, Worker
+
+async def main():
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
+        async with Worker(scheduler.address, nthreads=1):
+            print(scheduler.address, flush=True)
+            await scheduler.finished()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.posix
+def test_scheduler_killed_in_a_run_is_a_cluster_error():
+    pytest.importorskip("distributed")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCHEDULER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    client = connect_to_cluster(process.stdout.readline().strip())
+    try:
+        results = DaskExecutor(client).map(time.sleep, [0, 600])
+        next(results)
+        process.kill()
+        with pytest.raises(ClusterError, match="lost"):
+            next(results)
+    finally:
+        process.kill()
+        process.communicate()
+        client.close()

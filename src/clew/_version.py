@@ -1,3 +1,3 @@
 """The version: pyproject.toml and ``clew.__version__`` read it here."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"

@@ -11,6 +11,10 @@ class InputError(ClewError, ValueError):
     """An argument, array or file is wrong; the message names it and what is expected."""
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument holds objects of a type that cannot be converted."""
+
+
 class InfeasibleAnnotation(InputError):
     """No output satisfies an annotation.
 
@@ -39,10 +43,17 @@ class NotCalibrated(InputError, AttributeError):
     """Probabilities need a calibration; an AttributeError, so that `hasattr` is False."""
 
 
-class MissingExtra(ClewError, ImportError):
-    """A package is not installed; `extra` is the extra of clew-learn that brings it."""
+class MissingMasks(InputError):
+    """A movie of raw images has no label images beside it."""
 
-    def __init__(self, message: str, extra: str) -> None:
+
+class MissingExtra(ClewError, ImportError):
+    """A package is not installed.
+
+    `extra` is the extra of clew-learn that brings it; "" if none does.
+    """
+
+    def __init__(self, message: str, extra: str = "") -> None:
         super().__init__(message)
         self.extra = extra
 

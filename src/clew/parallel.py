@@ -77,6 +77,8 @@ POLL_INTERVAL = 0.05
 """Seconds between two checks for finished items."""
 CONNECT_TIMEOUT = 15.0
 """Seconds in which a scheduler must answer."""
+DISTRIBUTION = "clew-learn"
+"""Name of the package that workers must have."""
 MAX_GREETING = 2**20
 """Most bytes of the first message of a Dask scheduler."""
 LOCAL_CONFIG = {
@@ -236,7 +238,8 @@ class DaskExecutor:
                     n_yielded += 1
         finally:
             unfinished = [future for future in futures if future is not None]
-            self.client.cancel(unfinished, force=True)
+            with report_lost_scheduler():
+                self.client.cancel(unfinished, force=True)
 
     def _iterate_completed(self, futures: Sequence[Any]) -> Iterator[Any]:
         """Yield futures as they finish; raise ClusterError if no worker comes back."""
@@ -256,7 +259,9 @@ class DaskExecutor:
             if now - last_check < WORKER_CHECK_INTERVAL:
                 continue
             last_check = now
-            if self.client.nthreads():
+            with report_lost_scheduler():
+                n_threads = self.client.nthreads()
+            if n_threads:
                 last_seen = None
             elif last_seen is None:
                 last_seen = now
@@ -272,6 +277,20 @@ class DaskExecutor:
                     f"{WORKER_TIMEOUT:g} seconds; expected workers with enough memory. "
                     "The same command continues from what is finished"
                 )
+
+
+@contextlib.contextmanager
+def report_lost_scheduler() -> Iterator[None]:
+    """Raise ClusterError if the scheduler of a Dask cluster ends in a with block."""
+    from distributed.comm import CommClosedError
+
+    try:
+        yield
+    except CommClosedError as error:
+        raise ClusterError(
+            f"the connection to the Dask scheduler was lost ({error}). The same command "
+            "continues from what is finished"
+        ) from error
 
 
 def _get_result(future: Any, i: int, n_items: int) -> Any:
@@ -431,24 +450,73 @@ def connect_to_cluster(address: str, timeout: float = CONNECT_TIMEOUT) -> Client
             f"({type(error).__name__}: {error}); expected tcp://HOST:PORT or a "
             "scheduler file"
         ) from error
-    if not client.scheduler_info(n_workers=-1)["workers"]:
+    try:
+        _check_workers(client, address)
+    except BaseException:
         client.close()
-        raise ClusterError(
-            f"{address}: the scheduler has no workers yet; expected at least one"
-        )
+        raise
     return client
 
 
-def _check_greeting(address: str, timeout: float) -> None:
-    """Refuse a TCP port at which no Dask scheduler sends its first message.
+def _check_workers(client: Any, address: str) -> None:
+    """Refuse a cluster without workers, or with workers of other versions.
 
-    `distributed.Client` waits for minutes at a port that accepts and is silent.
+    Pickled functions of another clew or Python fail with every kind of error, or
+    after ten minutes of retries.
     """
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        raise ClusterError(
+            f"{address}: the scheduler has no workers yet; expected at least one"
+        )
+    versions = client.get_versions(packages=[DISTRIBUTION])
+    expected = _read_versions(versions["client"])
+    for worker, reply in sorted(versions["workers"].items()):
+        actual = _read_versions(reply)
+        if actual != expected:
+            raise ClusterError(
+                f"{address}: the worker {worker} has {_describe_versions(actual)}; "
+                f"expected {_describe_versions(expected)}, as here. Start workers "
+                "from the same environment"
+            )
+
+
+def _read_versions(reply: Any) -> dict[str, str]:
+    """Versions that must agree, from a process of Dask that answered or did not."""
+    packages = reply.get("packages", {}) if isinstance(reply, dict) else {}
+    python = str(packages.get("python")).split(".")[:2]
+    return {"Python": ".".join(python), "clew": str(packages.get(DISTRIBUTION))}
+
+
+def _describe_versions(versions: dict[str, str]) -> str:
+    return " and ".join(
+        f"no {name}" if version == "None" else f"{name} {version}"
+        for name, version in versions.items()
+    )
+
+
+def _check_greeting(address: str, timeout: float) -> None:
+    """Refuse an address at which no Dask scheduler sends its first message.
+
+    `distributed.Client` waits for minutes at a port that accepts and is silent, and
+    leaves threads behind if it cannot use an address.
+    """
+    import dask
+    from distributed.comm.registry import backends
+
     url = urlsplit(address if "://" in address else f"tcp://{address}")
-    if url.scheme != "tcp":
+    if url.scheme not in backends:
+        raise ValueError(f"Dask does not know the protocol {url.scheme!r}")
+    if url.scheme not in ("tcp", "tls"):
         return
+    if url.scheme == "tls" and not dask.config.get("distributed.comm.tls.ca-file"):
+        raise ValueError(
+            "tls:// needs certificates, which Dask reads from its configuration "
+            "(distributed.comm.tls)"
+        )
     place = (url.hostname or "", url.port or 0)
     with socket.create_connection(place, timeout=timeout) as connection:
+        if url.scheme == "tls":  # the scheduler waits for the client to begin
+            return
         connection.settimeout(timeout)
         greeting = b""
         with contextlib.suppress(TimeoutError):

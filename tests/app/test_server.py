@@ -11,8 +11,13 @@ import pytest
 
 from clew.annotation.files import ExportKind
 from clew.app.broadcast import MAX_WAITING, EventsStream
-from clew.app.images import Pictures
-from clew.errors import StoreError
+from clew.app.images import (
+    SECTION_INK,
+    SECTION_MARGIN,
+    SECTION_PIXELS,
+    Pictures,
+)
+from clew.errors import InputError, StoreError
 from clew.tracking.events import EventTable
 from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
@@ -97,6 +102,26 @@ def test_labels_are_exact_and_images_stretched(page, simulated):
         <= max(simulated.movie.image(t).max() for t in range(14))
     )
     assert np.abs(gray - np.clip((raw - low) * 255 / (high - low), 0, 255)).max() <= 1
+
+
+def test_sections_show_the_cell_along_all_axes():
+    labels = np.zeros((1, 10, 40, 60), dtype=np.uint16)
+    labels[0, 4:7, 10:22, 30:36] = 5  # 6 × 12 × 6 with this spacing
+    images = np.where(labels == 5, 100, 0)
+    pictures = Pictures(Movie.from_arrays(labels, images, spacing=(2, 1, 1)))
+    drawn = imagecodecs.png_decode(pictures.sections(0, 5))
+    views = np.split(drawn, 3, axis=1)
+    sizes = []
+    for view in views:
+        rows, columns = np.nonzero((view == SECTION_INK).all(axis=2))
+        sizes.append((np.ptp(rows) + 1, np.ptp(columns) + 1))
+    unit = SECTION_PIXELS / (12 * (1 + SECTION_MARGIN))
+    expected = np.array([(12, 6), (6, 6), (6, 12)]) * unit
+    assert np.abs(np.array(sizes) - expected).max() < unit
+    with pytest.raises(InputError, match="has no cell 6"):
+        pictures.sections(0, 6)
+    with pytest.raises(InputError, match="is 2D"):
+        Pictures(Movie.from_arrays(labels[:, 5])).sections(0, 5)
 
 
 def test_large_labels_floats_and_slices():

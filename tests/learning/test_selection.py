@@ -182,3 +182,36 @@ def test_held_out_surrogates_without_a_needless_search(make):
             loss_values(task, loss, w),
             atol=1e-9,
         )
+
+
+def ambiguous_point(lam, losses, certainty):
+    losses = np.asarray(losses, dtype=float)
+    certainty = np.asarray(certainty, dtype=float)
+    nothing = np.zeros_like(losses)
+    weights = (np.zeros(1),)
+    return PathPoint(
+        lam, (float(losses.mean()),), losses, nothing, 1.0, weights, certainty
+    )
+
+
+def test_mistakes_on_small_candidate_sets_count_more():
+    certainty = [1 / 2, 1 / 2, 1 / 8, 1 / 8, 1 / 8]
+    strong = ambiguous_point(1.0, [1, 1, 0, 0, 0], certainty)
+    weak = ambiguous_point(0.1, [0, 0, 1, 1, 1], certainty)
+    assert strong.mean < weak.mean
+    assert best_point([strong, weak]) is weak
+
+
+def test_few_candidate_sets_do_not_change_the_rule():
+    certainty = [1, 1, 1, 1, 1 / 8]
+    points = [ambiguous_point(lam, [0, 1, 0, 1, 0], certainty) for lam in (1.0, 0.1)]
+    assert not points[0].is_ambiguous
+    assert best_point(points) is points[0]
+
+
+def test_stronger_lambdas_are_tried_where_the_strongest_is_the_best():
+    task = chain_task()
+    lams = [1e-4, 3e-5, 1e-5, 3e-6]
+    path = cross_validate(folds_of(task), BRIDGE, lams)
+    assert path[0].lam > 1e-4
+    assert [p.lam for p in path] == sorted((p.lam for p in path), reverse=True)

@@ -18,7 +18,6 @@ from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.movie import Movie
 from clew.tracking.profile import (
     ECCENTRICITY,
-    GAPS,
     LEVELS,
     MASK_FAULTS,
     MIN_SAMPLES,
@@ -180,7 +179,7 @@ def test_what_was_annotated_is_on(source, known):
 
 
 def test_without_weights_there_is_no_evidence(source):
-    basic = ALL_EVENTS - MASK_FAULTS - GAPS
+    basic = ALL_EVENTS - MASK_FAULTS
     assert kinds_of(source, None).events == basic
     assert kinds_of(source, None, {Event.MERGE}).events == basic | MASK_FAULTS
     assert kinds_of(source, None, {Event.MERGE, Event.GAP}).events == ALL_EVENTS
@@ -194,7 +193,7 @@ def test_kinds_that_weights_were_learned_without_are_off(source, simulated):
     )
     assert not kinds_of(source, w).events & MASK_FAULTS
     known = simulated.known
-    seen = known[~np.isin(known.events.event, [*MASK_FAULTS, *GAPS])]
+    seen = known[~np.isin(known.events.event, [*MASK_FAULTS])]
     tracker = Tracker(prior=None, lam=0.1, cache=None, n_jobs=1).fit(
         simulated.movie, seen
     )

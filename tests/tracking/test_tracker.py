@@ -53,8 +53,9 @@ def test_the_lineage_is_of_the_whole_movie(simulated, learned):
     labels = [
         np.unique(simulated.movie.label(t)) for t in range(simulated.movie.n_frames)
     ]
-    assert len(lineage.frame) == sum(np.count_nonzero(found) for found in labels)
-    assert set(lineage.columns) == {"volume", "intensity"}
+    n_given = len(lineage.frame) - len(lineage.recovered)
+    assert n_given == sum(np.count_nonzero(found) for found in labels)
+    assert set(lineage.columns) == {"volume", "intensity", "recovered"}
     assert len(lineage.confidence) == len(lineage.events)
     assert lineage.confidence.min() >= -1e-9
 

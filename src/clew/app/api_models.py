@@ -197,6 +197,13 @@ class PictureQuery(Query):
     v: Count = 0
 
 
+class SectionsQuery(Query):
+    """The cell, and the revision of the masks."""
+
+    cell: Count
+    v: Count = 0
+
+
 class StatusQuery(Query):
     """The browser tab, and the acceptable number of wrong events."""
 

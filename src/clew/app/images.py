@@ -7,6 +7,7 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
+import scipy.ndimage as ndi
 from numpy.typing import NDArray
 
 from clew.annotation.edited_movie import EditedFrames, Edits
@@ -23,6 +24,12 @@ BRIGHT_PERCENTILE = 99.9
 """Of the pixels; they become black and white."""
 MASK_GRAY = 160
 """Of cells in movies without raw images."""
+SECTION_PIXELS = 112
+"""Width and height of one section through a cell."""
+SECTION_MARGIN = 0.9
+"""Around a cell in its sections, relative to its size."""
+SECTION_INK = (108, 188, 240)
+"""Color of a cell's outline in its sections."""
 MAX_LABEL = 2**24 - 1
 """The largest that a color can code."""
 Pixels = NDArray[Any]
@@ -70,6 +77,50 @@ class Pictures:
             lambda: encode_png(self._draw_labels(t, z)),
             self._edits_of(t),
         )
+
+    def sections(self, t: int, label: int) -> bytes:
+        """Return the PNG of three sections through a cell of a 3D movie: xy, xz, yz.
+
+        They go through the center of the cell, have the same scale along all axes, and
+        show its outline.
+        """
+        return self._encoded.get(
+            ("sections", t, label),
+            lambda: encode_png(self._draw_sections(t, label)),
+            self._edits_of(t),
+        )
+
+    def _draw_sections(self, t: int, label: int) -> NDArray[np.uint8]:
+        if self.movie.ndim == 2:
+            raise InputError(f"{self.movie.name} is 2D; its cells have no sections")
+        labels = self.movie.label(t)
+        is_own = labels == label
+        voxels = np.argwhere(is_own)
+        if not len(voxels):
+            raise InputError(f"frame {t} of {self.movie.name} has no cell {label}")
+        raw = self.movie.image(t)
+        gray = is_own * MASK_GRAY if raw is None else raw
+        spacing = np.array(self.movie.spacing)
+        center = voxels.mean(axis=0)
+        size = ((np.ptp(voxels, axis=0) + 1) * spacing).max()
+        offsets = np.linspace(-0.5, 0.5, SECTION_PIXELS) * size * (1 + SECTION_MARGIN)
+        views = []
+        for axes in ((1, 2), (0, 2), (0, 1)):
+            index: list[Any] = np.round(center).astype(int).tolist()
+            inside = np.ones((SECTION_PIXELS, SECTION_PIXELS), bool)
+            for axis, shape in zip(axes, ((-1, 1), (1, -1)), strict=True):
+                places = np.round(center[axis] + offsets / spacing[axis]).astype(int)
+                is_inside = (places >= 0) & (places < labels.shape[axis])
+                inside &= is_inside.reshape(shape)
+                index[axis] = np.where(is_inside, places, 0).reshape(shape)
+            own = is_own[tuple(index)] & inside
+            edge = own & ~ndi.binary_erosion(own)
+            values = gray[tuple(index)]
+            shades = self._stretch(values) if raw is not None else values
+            view = np.repeat(np.where(inside, shades, 0)[..., None], 3, axis=2)
+            view[edge] = SECTION_INK
+            views.append(view.astype(np.uint8))
+        return np.ascontiguousarray(np.concatenate(views, axis=1))
 
     def _edits_of(self, t: int) -> Edits:
         """Return the edits that the masks of a frame follow from."""

@@ -41,6 +41,7 @@ from clew.app.api_models import (
     PictureQuery,
     PositionRequest,
     QuestionQuery,
+    SectionsQuery,
     StatusQuery,
     TrackReviewRequest,
     read_body,
@@ -174,6 +175,7 @@ class Server:
             Route("/api/overview", self.get_overview),
             Route(movie + "/image/{frame:int}.png", self.get_image),
             Route(movie + "/labels/{frame:int}.png", self.get_labels),
+            Route(movie + "/sections/{frame:int}.png", self.get_sections),
             Route(movie + "/pair/{frame:int}", self.get_pair),
             Route(movie + "/frames/{frame:int}/cells", self.get_cells),
             Route(movie + "/questions", self.get_questions),
@@ -316,26 +318,31 @@ class Server:
 
     async def get_image(self, request: Request) -> Response:
         """Return the raw frame."""
-        return await self._get_picture(
-            request, self._find_session(request).pictures.image
-        )
+        query = read_query(request, PictureQuery)
+        pictures = self._find_session(request).pictures
+        return await self._get_picture(request, query.v, pictures.image, query.z)
 
     async def get_labels(self, request: Request) -> Response:
         """Return the label image."""
-        return await self._get_picture(
-            request, self._find_session(request).pictures.labels
-        )
+        query = read_query(request, PictureQuery)
+        pictures = self._find_session(request).pictures
+        return await self._get_picture(request, query.v, pictures.labels, query.z)
+
+    async def get_sections(self, request: Request) -> Response:
+        """Return sections through a cell of a 3D movie."""
+        query = read_query(request, SectionsQuery)
+        pictures = self._find_session(request).pictures
+        return await self._get_picture(request, query.v, pictures.sections, query.cell)
 
     async def _get_picture(
-        self, request: Request, draw: Callable[[int, int | None], bytes]
+        self, request: Request, revision: int, draw: Callable[..., bytes], what: Any
     ) -> Response:
         session = self._find_session(request)
         frame = self._find_frame(request)
-        query = read_query(request, PictureQuery)
         before = session.state
-        content = await asyncio.to_thread(draw, frame, query.z)
+        content = await asyncio.to_thread(draw, frame, what)
         # Otherwise the picture may show other masks than the address says.
-        is_of_address = query.v == before.masks.get(frame, 0)
+        is_of_address = revision == before.masks.get(frame, 0)
         is_lasting = before is session.state and is_of_address
         headers = CACHE_FOREVER if is_lasting else REVALIDATE
         return Response(content, media_type="image/png", headers=headers)

@@ -149,7 +149,7 @@ def annotate(
         tracker.set_params(events=events)
     opened = [
         open_masked_movie(
-            path, labels, images, spacing, channel, sparse, frames, radius
+            path, labels, images, spacing, channel, sparse, frames, radius, -1
         )
         for path, _ in paths
     ]

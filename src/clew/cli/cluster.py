@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class ComputeOptions:
         profile: Path | None = None,
     ) -> ComputeOptions:
         """Check that the options fit together."""
-        from clew.tracking.blocks import parse_memory
+        from clew.tracking.blocks import BYTES_OF_PROCESS, parse_memory
 
         if workers is not None and cluster is not None:
             raise InputError(
@@ -79,9 +80,14 @@ class ComputeOptions:
             )
         if profile is not None and workers is None and cluster is None:
             raise InputError("--profile needs --workers or --cluster")
-        return cls(
-            workers, cluster, None if memory is None else parse_memory(memory), profile
-        )
+        n_bytes = None if memory is None else parse_memory(memory)
+        if n_bytes is not None and n_bytes < BYTES_OF_PROCESS:
+            # Dask would kill such workers and start others for ten minutes
+            raise InputError(
+                f"--memory-per-worker is {memory}; expected more than the "
+                f"{BYTES_OF_PROCESS / 2**20:,.0f} MiB that a worker takes at its start"
+            )
+        return cls(workers, cluster, n_bytes, profile)
 
 
 @contextmanager
@@ -95,7 +101,12 @@ def open_client(where: ComputeOptions) -> Iterator[Any]:
     require_extra("dask", "--workers and --cluster")
     import distributed
 
-    with ExitStack() as stack:
+    from clew.parallel import report_lost_scheduler
+
+    # its tracebacks would hide the one line that clew prints
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with report_lost_scheduler(), ExitStack() as stack:
         client = stack.enter_context(
             _start_workers(where, stack)
             if where.cluster is None

@@ -16,6 +16,8 @@ from clew.cli.movies import (
     LabelsPath,
     Spacing,
     Sparse,
+    default_masks_folder,
+    detect_cells,
     open_masked_movie,
     parse_frames,
     parse_spacing,
@@ -265,6 +267,22 @@ def detect(
         float,
         typer.Option(metavar="0..1", help="Higher values find dimmer cells."),
     ] = 0.5,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="threshold, cellpose, stardist, instanseg, or MODULE:FUNCTION: a function of your own that makes "
+            "a label image of an image.",
+        ),
+    ] = "threshold",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|NAME",
+            help="Weights of a network: a file, a folder or a name that it knows. Default: its own.",
+            show_default=False,
+        ),
+    ] = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -278,17 +296,17 @@ def detect(
     ] = None,
     jobs: Jobs = -1,
 ) -> None:
-    """Find bright, roundish cells in raw images by local threshold and watershed.
+    """Find cells in raw images, and write label images.
 
-    For phase contrast, dense tissue or membranes, use Cellpose or StarDist and pass their label images with --labels.
+    The default method, a local threshold and a watershed, is for bright, roundish nuclei on a dark ground. For phase
+    contrast, DIC, membranes or crowded tissue, choose a network with --method; it must be installed. Run the same
+    command again to continue an interrupted run.
     """
     from clew.tracking.frames import select_frames
     from clew.tracking.movie import open_frames
-    from clew.tracking.segmentation import DetectionSettings, write_detections
+    from clew.tracking.segmentation import DetectionSettings
 
-    folder = output or images.absolute().with_name(
-        f"{images.absolute().name.split('.')[0]}_SEG"
-    )
+    folder = output or default_masks_folder(images)
     check_folder(folder)
     pictures = open_frames(images, channel=channel, sparse=sparse)
     which = parse_frames(frames)
@@ -298,12 +316,9 @@ def detect(
     settings = DetectionSettings(
         diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes
     )
-    with ProgressBar("detecting") as progress:
-        found = write_detections(pictures, folder, settings, jobs, progress)
+    report = detect_cells(pictures, folder, settings, jobs, method, weights)
     Console(highlight=False, soft_wrap=True).print(
-        f"Found {found:,} cells in {len(pictures)} frames, {found / len(pictures):.1f} a frame.\n"
-        f"Written {path_text(folder)}",
-        markup=False,
+        f"{report}\nWritten {path_text(folder)}", markup=False
     )
 
 

@@ -137,14 +137,19 @@ def print_counts(
 
 def print_evaluation(found: Evaluation, title: str) -> None:
     """Print the figures of an evaluation."""
+    missing = (
+        [("DET, SEG, TRA …", explain_missing_scores(found))]
+        if found.scores is None and found.aogm is not None
+        else []
+    )
+    print_figures(found.rows() + missing, title)
+
+
+def print_figures(rows: list[tuple[str, str]], title: str) -> None:
+    """Print names and figures as a table."""
     table = Table(show_header=False, title=Text(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    missing = (
-        [("DET, SEG, TRA …", explain_missing_scores(found))]
-        if found.scores is None
-        else []
-    )
-    for name, value in found.rows() + missing:
+    for name, value in rows:
         table.add_row(name, Text(value))
     Console().print(table)

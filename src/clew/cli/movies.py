@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clew.cli.options import path_text, print_message, print_note
-from clew.errors import InputError
+from clew.errors import InputError, MissingMasks
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.detections import DetectionTable
-    from clew.tracking.events import Annotations
+    from clew.tracking.frames import Frames as FrameSource
+    from clew.tracking.io.annotations import AnnotationReading
     from clew.tracking.movie import Movie
+    from clew.tracking.segmentation import DetectionSettings
 
 MoviePath = Annotated[
     Path | None,
     typer.Argument(
         metavar="MOVIE",
         help="A sequence folder of images in the layout of the Cell Tracking Challenge (…/01, with masks beside it), "
-        "or a table of detections (.csv, .parquet, TrackMate's .xml).",
+        "or points: a table of detections (.csv, .parquet), TrackMate's .xml, a .geff, a .mastodon.",
         show_default=False,
     ),
 ]
@@ -120,12 +123,31 @@ def events_option(default: str) -> Any:
         "--events",
         metavar="NAMES",
         show_default=default,
-        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits, merges and gaps "
+        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits and merges "
         "if the movie shows some. Annotated kinds are always possible.",
     )
 
 
 Events = Annotated[str, events_option("auto")]
+Complete = Annotated[
+    bool | None,
+    typer.Option(
+        "--complete/--partial",
+        show_default=False,
+        help="Whether an annotated lineage has all cells. If it is partial, how its tracks begin and end is unknown. "
+        "Default: complete if its format says so or if it has nearly every detection.",
+    ),
+]
+AttachDistance = Annotated[
+    float | None,
+    typer.Option(
+        "--distance",
+        metavar="LENGTH",
+        show_default=False,
+        help="Attach annotated points to detections at most this far apart. Default: half the median distance between "
+        "neighboring detections.",
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -150,14 +172,18 @@ def open_input(
     sparse: bool = False,
     frames: str | None = None,
     radius: float | None = None,
+    detect_jobs: int | None = None,
 ) -> Movie | DetectionTable:
-    """Open the movie or table that the options describe, and print what was chosen."""
+    """Open the movie or table that the options describe, and print what was chosen.
+
+    With `detect_jobs`, the cells of a movie without masks are detected first.
+    """
     from clew.tracking.io.tables import is_table
     from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
-    if movie is not None and labels is None and is_table(movie) and not movie.is_dir():
+    if movie is not None and labels is None and is_table(movie) and _is_points(movie):
         return select_frames_option(
             _open_table(movie, images, sizes, channel, sparse, radius), frames
         )
@@ -165,7 +191,8 @@ def open_input(
         raise InputError(
             "--radius applies to tables of points; label images have masks already"
         )
-    opened = open_movie(
+    open_files = partial(
+        open_movie,
         movie,
         labels=labels,
         images=images,
@@ -173,6 +200,13 @@ def open_input(
         channel=channel,
         sparse=sparse,
     )
+    try:
+        opened = open_files()
+    except MissingMasks:
+        if movie is None or detect_jobs is None:
+            raise
+        _detect_missing_masks(movie, sizes, channel, detect_jobs)
+        opened = open_files()
     print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
     if is_raw_image(opened.label(0)):
         print_message(
@@ -180,6 +214,66 @@ def open_input(
             "--images, and label images with --labels"
         )
     return select_frames_option(opened, frames)
+
+
+def _is_points(path: Path) -> bool:
+    """Whether a path is a file, or a folder of points."""
+    return not path.is_dir() or path.suffix.lower() in (".geff", ".mastodon")
+
+
+def default_masks_folder(images: Path) -> Path:
+    """Return the folder beside raw images in which clew looks for masks."""
+    path = images.absolute()
+    return path.with_name(f"{path.name.split('.')[0]}_SEG")
+
+
+def detect_cells(
+    images: FrameSource,
+    folder: Path,
+    settings: DetectionSettings,
+    jobs: int,
+    method: str = "threshold",
+    weights: str | None = None,
+) -> str:
+    """Detect cells with a progress bar, warn if they look wrong, return a summary."""
+    from clew.tracking.segmentation import write_detections
+
+    with ProgressBar("detecting") as progress:
+        result = write_detections(
+            images, folder, settings, jobs, progress, method, weights
+        )
+    if result.doubts:
+        remedy = (
+            "This method is for bright, roundish nuclei on a dark ground. Look at the masks; try --diameter and "
+            "--sensitivity, or a network: clew detect --method cellpose"
+            if method == "threshold"
+            else "Look at the masks; try --diameter or other --weights"
+        )
+        print_message(
+            f"warning: the detections look wrong: {'; '.join(result.doubts)}. {remedy}"
+        )
+    a_frame = result.n_cells / result.n_frames
+    return (
+        f"Found {result.n_cells:,} cells in {result.n_frames} frames, {a_frame:.1f} a frame "
+        f"(method: {result.method})."
+    )
+
+
+def _detect_missing_masks(
+    movie: Path, spacing: tuple[float, ...] | None, channel: int | None, jobs: int
+) -> None:
+    """Detect the cells of a movie that has images only."""
+    from clew.tracking.movie import open_frames
+    from clew.tracking.segmentation import DetectionSettings
+
+    folder = default_masks_folder(movie)
+    print_note(
+        f"{path_text(movie)} has no masks; detecting bright, roundish cells into {path_text(folder)}. "
+        "clew detect has other methods, and --labels takes masks of other programs"
+    )
+    pictures = open_frames(movie, channel=channel)
+    settings = DetectionSettings(spacing=spacing or pictures.spacing)
+    print_note(detect_cells(pictures, folder, settings, jobs))
 
 
 def describe_size(movie: Movie) -> str:
@@ -288,11 +382,14 @@ def open_masked_movie(
     sparse: bool = False,
     frames: str | None = None,
     radius: float | None = None,
+    detect_jobs: int | None = None,
 ) -> Movie:
-    """Open a movie that must have label images."""
+    """Open a movie that must have label images; `detect_jobs` as in `open_input`."""
     from clew.tracking.movie import Movie
 
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, detect_jobs
+    )
     if not isinstance(opened, Movie):
         raise InputError(
             f"{opened.name} is a table of detections; this command needs label images. --radius draws discs around points"
@@ -300,12 +397,34 @@ def open_masked_movie(
     return opened
 
 
-def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotations:
-    """Read annotations, with a progress bar while masks are matched."""
-    from clew.tracking.io.annotations import read_annotations
+def read_annotations_of(
+    path: Path,
+    movie: Movie | DetectionTable,
+    complete: bool | None = None,
+    distance: float | None = None,
+) -> AnnotationReading:
+    """Read annotations, with a progress bar while cells are matched; print how."""
+    from clew.tracking.io.annotations import open_annotations
 
     with ProgressBar("reading annotations") as progress:
-        return read_annotations(path, movie, progress)
+        reading = open_annotations(
+            path, movie, progress, complete=complete, distance=distance
+        )
+    print_note(reading.summary)
+    return reading
+
+
+def write_unattached(
+    readings: list[AnnotationReading], paths: list[Path], folder: Path
+) -> None:
+    """Write annotated cells without a detection to tables, if there are any."""
+    for reading, path in zip(readings, paths, strict=True):
+        n = len(reading.unattached_frame)
+        if not n:
+            continue
+        table = folder / f"{path.stem}-unattached.csv"
+        reading.write_unattached(table)
+        print_note(f"{n:,} annotated cells without a detection: {path_text(table)}")
 
 
 def parse_spacing(text: str | None) -> tuple[float, ...] | None:

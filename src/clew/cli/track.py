@@ -26,9 +26,12 @@ from clew.cli.lineages import (
     make_sampled_report,
     print_counts,
     print_evaluation,
+    print_figures,
 )
 from clew.cli.movies import (
+    AttachDistance,
     Channel,
+    Complete,
     Events,
     Frames,
     ImagesPath,
@@ -51,6 +54,7 @@ from clew.cli.movies import (
     parse_frames,
     parse_spacing,
     read_annotations_of,
+    write_unattached,
 )
 from clew.cli.options import (
     check_file,
@@ -115,6 +119,8 @@ def train(
         int,
         typer.Option(metavar="N", min=0, help="Seed of the folds of cross-validation."),
     ] = 0,
+    complete: Complete = None,
+    distance: AttachDistance = None,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -151,10 +157,11 @@ def train(
             f"got {len(opened)} movies and {len(annotations)} × --annotations; expected one for each movie, in "
             "the same order"
         )
-    marks = [
-        read_annotations_of(path, movie)
+    readings = [
+        read_annotations_of(path, movie, complete, distance)
         for path, movie in zip(annotations, opened, strict=True)
     ]
+    marks = [reading.annotations for reading in readings]
     tracker = Tracker(
         neighbours=neighbours or NEIGHBOURS,
         reach=reach,
@@ -180,6 +187,7 @@ def train(
         )
     make_folder(output.absolute().parent)
     tracker.save(output)
+    write_unattached(readings, annotations, output.absolute().parent)
     out = Console(highlight=False, soft_wrap=True)
     out.print(
         f"Learned {len(tracker.coef_)} weights from {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
@@ -213,7 +221,7 @@ def track(
             "-f",
             metavar="NAMES",
             show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas. Default: ctc,csv; for a table csv.",
+            help="Any of ctc,csv,geff,napari,parquet,submission,zarr, separated by commas. Default: ctc,csv; for a table csv.",
         ),
     ] = None,
     annotations: Annotated[
@@ -225,6 +233,8 @@ def track(
             help="Known events; they override the weights.",
         ),
     ] = None,
+    complete: Complete = None,
+    distance: AttachDistance = None,
     labels: LabelsPath = None,
     images: ImagesPath = None,
     radius: Radius = None,
@@ -235,6 +245,23 @@ def track(
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     neighbours: Neighbours = None,
     reach: Reach = None,
+    max_gap: Annotated[
+        int | None,
+        typer.Option(
+            "--max-gap",
+            metavar="N",
+            min=0,
+            max=32,
+            show_default="from the movie",
+            help="Most frames that a cell may be missing from the masks within its track; 0 closes no gaps.",
+        ),
+    ] = None,
+    fill: Annotated[
+        bool,
+        typer.Option(
+            help="Recover the cells that are missing within tracks; they are marked as recovered in every format."
+        ),
+    ] = True,
     report: Annotated[bool, typer.Option(help="Write report.html too.")] = True,
     overwrite: Annotated[
         bool,
@@ -260,7 +287,9 @@ def track(
     where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output, overwrite=overwrite)
-    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(
+        movie, labels, images, spacing, channel, sparse, frames, radius, jobs
+    )
     wanted = (
         default_formats(opened)
         if formats is None
@@ -268,11 +297,15 @@ def track(
     )
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
+    tracker.set_params(max_gap=max_gap, fill=fill)
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
     tracker.set_params(
         **{name: value for name, value in asked.items() if value is not None}
     )
-    given = None if annotations is None else read_annotations_of(annotations, opened)
+    given = None
+    if annotations is not None:
+        reading = read_annotations_of(annotations, opened, complete, distance)
+        given = reading.annotations
     started = time.perf_counter()
     with open_client(where) as client:
         tracked = tracker.track_blocks(
@@ -282,6 +315,11 @@ def track(
         print_note(str(tracker.event_kinds_))
         if given is not None:
             print_note(str(tracker.coverage_))
+        if tracked.recovered is not None and len(tracked.recovered):
+            print_note(
+                f"{len(tracked.recovered):,} of {tracked.n_cells:,} cells have no mask in the movie and were recovered "
+                "(--no-fill leaves them out)"
+            )
         if tracked.n_solved < len(tracked):
             print_note(
                 f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks come from an interrupted run"
@@ -293,6 +331,10 @@ def track(
         )
         if given is not None:
             facts |= dict([str(tracker.coverage_).split(": ", 1)])
+        if tracked.recovered is not None:
+            facts |= {
+                "recovered cells": f"{len(tracked.recovered):,} (no mask of yours)"
+            }
         doubts = [*tracker.label_faults_.messages, tracker.unfamiliar_]
         if any(doubts):
             facts |= {"warning": "; ".join(filter(None, doubts))}
@@ -317,6 +359,8 @@ def track(
                 overwrite=overwrite,
             )
     tracked.checkpoints.delete_all()
+    if annotations is not None:
+        write_unattached([reading], [annotations], output.absolute().parent)
     print_counts(
         tracked, tally, seconds, is_reliable=not tracker.label_faults_.is_unreliable
     )
@@ -346,9 +390,34 @@ def evaluate(
             "--truth",
             "-t",
             metavar="PATH",
-            help="A true lineage: …_GT/TRA with man_track.txt, or a table of tracks.",
+            help="A true lineage of all or some cells: …_GT/TRA with man_track.txt, a table of tracks, or a .geff.",
         ),
     ],
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="sparse: adjusted edge Jaccard and division Jaccard against a truth of some cells, as in the Biohub "
+            "competition of 2026. auto: all measures that the truth allows.",
+        ),
+    ] = "auto",
+    complete: Annotated[
+        bool | None,
+        typer.Option(
+            "--complete/--partial",
+            show_default=False,
+            help="Whether the truth has all cells. Default: partial if it says so, has no parents, or has less than "
+            "80 % of the cells of the result.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="For --metric sparse: estimated number of all cells in all frames. Default: as the truth says.",
+        ),
+    ] = None,
     frames: Annotated[
         str | None,
         typer.Option(
@@ -362,7 +431,7 @@ def evaluate(
         typer.Option(
             metavar="LENGTH",
             help="Match cells by position, at most this far apart. Default for tables: half the median distance "
-            "between neighboring true cells.",
+            "between neighboring true cells; for --metric sparse 7.",
         ),
     ] = None,
     spacing: Annotated[
@@ -387,12 +456,30 @@ def evaluate(
     """
     from clew.parallel import make_executor
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
+    from clew.tracking.evaluation.sparse import DISTANCE, evaluate_sparse
 
     which, where = (
         parse_frames(frames),
         ComputeOptions.of(workers, cluster, profile=profile),
     )
     sizes = parse_spacing(spacing)
+    if metric not in ("auto", "sparse"):
+        raise InputError(f"--metric is {metric!r}; expected auto or sparse")
+    if metric == "sparse":
+        score = evaluate_sparse(
+            result,
+            truth,
+            distance=DISTANCE if distance is None else distance,
+            spacing=sizes,
+            n_estimated=nodes,
+            frames=which,
+        )
+        if as_json:
+            typer.echo(json.dumps(score.to_dict(), indent=2))
+        else:
+            title = f"{path_text(result)} against {path_text(truth)}"
+            print_figures(score.rows(), title)
+        return
     with open_client(where) as client, ProgressBar("matching cells") as progress:
         found = measure_result(
             result,
@@ -402,9 +489,11 @@ def evaluate(
             executor=make_executor(client, jobs),
             distance=distance,
             spacing=sizes,
+            complete=complete,
         )
     print_note(
-        f"cells are matched by {found.matched_by}; events are those of {found.events_from}"
+        f"the truth is {found.truth_is}; cells are matched by {found.matched_by}; events are those of "
+        f"{found.events_from}"
     )
     if as_json:
         missing = (

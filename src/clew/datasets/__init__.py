@@ -1,11 +1,6 @@
 """Simulated data to try clew on: noisy words, and sentences with named entities."""
 
-from clew.datasets.entities import (
-    entity_f1,
-    make_sentences,
-    token_features,
-    vectorize_features,
-)
+from clew.datasets.entities import make_sentences, token_features, vectorize_features
 from clew.datasets.hiding import hide_labels
 from clew.datasets.words import (
     COLUMNS,
@@ -15,6 +10,7 @@ from clew.datasets.words import (
     draw_glyph,
     make_words,
 )
+from clew.sequence.entities import entity_f1
 
 # earlier names
 annotate = hide_labels

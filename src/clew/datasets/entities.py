@@ -272,32 +272,3 @@ def _check_index(index: object) -> None:
         f"index is {short_repr(index)}; expected a dict from features to the columns "
         "0, 1, …, or None"
     )
-
-
-def entity_f1(
-    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> float:
-    """Return the harmonic mean of precision and recall over whole entities."""
-    expected = set(_list_entities(truth))
-    actual = set(_list_entities(predicted))
-    return 2 * len(expected & actual) / max(1, len(expected) + len(actual))
-
-
-def _list_entities(labels: Sequence[Sequence[str]]) -> list[tuple[int, int, int, str]]:
-    """Return (sentence, first token, last token, kind) of each entity.
-
-    A label I without its B begins an entity.
-    """
-    entities = []
-    for n, sentence in enumerate(check_list(labels, "labels")):
-        marks = check_list(sentence, "labels of a sentence", str)
-        first = 0
-        kind = ""
-        for i, label in enumerate([*marks, "O"]):
-            if kind and label != f"I-{kind}":
-                entities.append((n, first, i - 1, kind))
-                kind = ""
-            if label != "O" and not kind:
-                first = i
-                kind = str(label)[2:]
-    return entities

@@ -16,6 +16,7 @@ from clew.estimators.base import (
 )
 from clew.estimators.data import (
     TrainingData,
+    choose_annotations,
     convert_annotations,
     convert_outputs,
     parse_annotations,
@@ -36,8 +37,11 @@ from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable
 
 Callback = Callable[[int, float, float], None]
-Learner = Callable[[Task, float, Array | None], LikelihoodResult]
-"""Maximizes the likelihood of a task at λ, from initial weights."""
+Learner = Callable[[Task, float, Array | None, float], LikelihoodResult]
+"""Maximizes the likelihood of a task at λ, from initial weights, to a tolerance."""
+
+HELD_OUT_PRECISION = 0.01
+"""Tolerance of held-out fits, as a share of the loss at w = 0."""
 
 
 class MarginalModel(StructuredModel, Protocol):
@@ -112,8 +116,9 @@ class StructuredCRF(RegularizedEstimator):
     def fit(
         self,
         X: Examples,
-        Y: Examples,
+        Y: Examples = None,
         *,
+        y: Examples = None,
         sample_weight: ArrayLike | None = None,
         warm_start: StructuredEstimator | Array | None = None,
         callback: Callback | None = None,
@@ -124,6 +129,8 @@ class StructuredCRF(RegularizedEstimator):
         ----------
         X, Y : sequences
             Inputs and annotations.
+        y : sequence, optional
+            Another name of `Y`.
         sample_weight : array of shape (n_examples,), optional
         warm_start : fitted estimator or ndarray of shape (n_features,), optional
             Initial weights.
@@ -134,7 +141,7 @@ class StructuredCRF(RegularizedEstimator):
         if warm_start is not None and hasattr(warm_start, "coef_"):
             start = warm_start.coef_
         check_callable(callback, "callback")
-        data = self._prepare_training(X, Y, sample_weight)
+        data = self._prepare_training(X, choose_annotations(Y, y), sample_weight)
         return self._learn(data, start=start, callback=callback)
 
     def _learn(
@@ -164,12 +171,14 @@ class StructuredCRF(RegularizedEstimator):
                 if callback is not None:
                     callback(iteration, objective, gap)
 
-            def learn(task: Task, lam: float, start: Array | None) -> LikelihoodResult:
+            def learn(
+                task: Task, lam: float, start: Array | None, tol: float
+            ) -> LikelihoodResult:
                 return maximise_likelihood(
                     task,
                     lam,
                     start=start,
-                    tol=self.tol,
+                    tol=tol,
                     max_iterations=self.max_iterations,
                     callback=report_iteration,
                 )
@@ -178,33 +187,46 @@ class StructuredCRF(RegularizedEstimator):
             if not isinstance(lam, float):
                 if isinstance(lam, str):
                     lam = lambda_grid(task, LOSSES["hinge"]).tolist()
-                path = self._cross_validate(data, sorted(lam, reverse=True), learn)
+                path, w = self._cross_validate(data, sorted(lam, reverse=True), learn)
                 lam, _ = min(path, key=lambda point: (point[1], -point[0]))
-            result = learn(task, lam, start)
+                start = w if start is None else start
+            result = learn(task, lam, start, self.tol)
         return self._set_result(data.model, result, path)
 
     def _cross_validate(
         self, data: TrainingData, lams: Sequence[float], learn: Learner
-    ) -> list[tuple[float, float]]:
-        """Return each λ with the mean held-out −log P, while that falls."""
+    ) -> tuple[list[tuple[float, float]], Array]:
+        """Return each λ with the mean held-out −log P, while that falls.
+
+        Returns
+        -------
+        path : list of (float, float)
+        w : ndarray of shape (n_features,)
+            Mean of the folds' weights at the best λ.
+        """
 
         def make_task(X: Examples, Y: Examples) -> Task:
             return self._make_task(data.model, X, Y, None)
 
         splits = self._split_annotations(data)
         folds = make_folds(data, make_task, make_task, splits)
-        starts: list[Array | None] = [None] * len(folds)
+        starts = [np.zeros(fold.train.n_features) for fold in folds]
+        tolerances = [
+            max(self.tol, -HELD_OUT_PRECISION * log_likelihood(fold.train, zero).mean())
+            for fold, zero in zip(folds, starts, strict=True)
+        ]
         path: list[tuple[float, float]] = []
+        best = starts[0]
         for lam in lams:
             losses = []
             for k, fold in enumerate(folds):
-                w = learn(fold.train, lam, starts[k]).w
-                starts[k] = w
-                losses.append(-log_likelihood(fold.test, w))
+                starts[k] = learn(fold.train, lam, starts[k], tolerances[k]).w
+                losses.append(-log_likelihood(fold.test, starts[k]))
             path.append((lam, float(np.concatenate(losses).mean())))
             if len(path) > 1 and path[-1][1] > path[-2][1]:
                 break
-        return path
+            best = np.mean(starts, axis=0)
+        return path, best
 
     def predict_proba(self, X: Examples) -> Answers:
         """Predict the marginals P(y_t = s | x) of each part.

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import scipy  # scipy.optimize takes a second to import, so only when it is used
 
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
+from clew.learning.lbfgs import Point, minimize_smooth
 from clew.learning.task import Array, Indices, Space, Subset, Task, WeightedTask, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import check_floats, check_int, check_positive
@@ -35,6 +35,12 @@ class SummableTask(Task, Protocol):
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
         """Return (n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
+        ...
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
         ...
 
 
@@ -118,33 +124,18 @@ def maximise_likelihood(
     began = time.perf_counter()
     history: list[float] = []
 
-    def stop_when_flat(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
+    def is_flat(point: Point) -> bool:
+        history.append(point.value)
+        gap = problem.gap(point.gradient)
         if callback is not None:
-            callback(len(history), history[-1], problem.gap(intermediate_result.x))
-        if problem.gap(intermediate_result.x) <= tol:
-            raise StopIteration
+            callback(len(history), point.value, gap)
+        return gap <= tol
 
-    if problem.gap(w) > tol:
-        options = {
-            "maxiter": max_iterations,
-            "maxfun": 10 * max_iterations,
-            "ftol": 0.0,
-            "gtol": 0.0,
-            "maxcor": 20,
-        }
-        with single_threaded_blas():  # SciPy's corrections are long vectors
-            solution = scipy.optimize.minimize(
-                problem,
-                w,
-                jac=True,
-                method="L-BFGS-B",
-                callback=stop_when_flat,
-                options=options,
-            )
-        w = np.asarray(solution.x, dtype=float)
-    objective = problem(w)[0]
-    gap = problem.gap(w)
+    point = Point(w, *problem(w))
+    if problem.gap(point.gradient) > tol:
+        with single_threaded_blas():  # the corrections are long vectors
+            point = minimize_smooth(problem, point, is_flat, max_iterations)
+    gap = problem.gap(point.gradient)
     if gap > tol:
         warnings.warn(
             f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} "
@@ -153,8 +144,8 @@ def maximise_likelihood(
             stacklevel=3,
         )
     return LikelihoodResult(
-        w=w,
-        objective=objective,
+        w=point.w,
+        objective=point.value,
         gap=gap,
         convex=problem.convex,
         converged=gap <= tol,
@@ -168,7 +159,7 @@ def maximise_likelihood(
 
 
 class _Problem:
-    """J and its gradient; caches the last point, which the callback evaluates again."""
+    """J and its gradient."""
 
     def __init__(self, task: Task, lam: float) -> None:
         self.task, self.examples, self.share = _find_summable_task(task)
@@ -180,42 +171,31 @@ class _Problem:
             zero, Space.COMPATIBLE, self.share, self.examples
         )
         self.convex = bool((free < 1e-9).all())
-        self.last: tuple[Array, float, Array] | None = None
 
     def __call__(self, w: Array) -> tuple[float, Array]:
-        if self.last is not None and np.array_equal(self.last[0], w):
-            return self.last[1], self.last[2]
         self.evaluations += 1
-        log_all, slope = self.task.log_partition(
-            w, Space.ALL, self.share, self.examples
-        )
         if self.convex:
-            value = float(dot(self.share, log_all) - dot(self.known, w))
-            known = self.known
-        else:
-            log_compatible, known = self.task.log_partition(
-                w, Space.COMPATIBLE, self.share, self.examples
+            log_all, gradient = self.task.log_partition(
+                w, Space.ALL, self.share, self.examples
             )
-            value = float(dot(self.share, log_all - log_compatible))
+            value = float(dot(self.share, log_all) - dot(self.known, w))
+            gradient -= self.known
+        else:
+            losses, gradient = self.task.log_loss(w, self.share, self.examples)
+            value = float(dot(self.share, losses))
         value += 0.5 * self.lam * float(dot(w, w))
-        gradient = self.lam * w + slope - known
-        self.last = w.copy(), value, gradient
+        gradient += self.lam * w
         return value, gradient
 
-    def gap(self, w: Array) -> float:
+    def gap(self, gradient: Array) -> float:
         """Return ‖gradient‖² / (2λ)."""
-        gradient = self(w)[1]
         return float(dot(gradient, gradient)) / (2.0 * self.lam)
 
 
 def log_likelihood(task: Task, w: Array) -> Array:
     """Return (n,) log P(Y* | x) of each example."""
     whole, examples, share = _find_summable_task(task)
-    log_all, log_compatible = (
-        whole.log_partition(w, space, share, examples)[0]
-        for space in (Space.ALL, Space.COMPATIBLE)
-    )
-    return np.asarray(log_compatible - log_all)
+    return -whole.log_loss(w, share, examples)[0]
 
 
 def _find_summable_task(task: Task) -> tuple[SummableTask, Indices | None, Array]:

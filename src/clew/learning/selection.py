@@ -4,12 +4,18 @@ Two losses are measured on the held-out part of each fold: the task loss Δ of t
 prediction, which matters but is coarse with few annotations, and the surrogate loss L,
 which is smooth in λ. The task loss decides if its differences are significant;
 otherwise the surrogate loss does.
+
+Where most annotations are candidate sets, a prediction may be a candidate by chance, the
+more so at strong regularization, which predicts common classes. There the share of
+mistakes decides alone, each weighted by the probability that a compatible prediction is
+right (`AmbiguousTask`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +26,15 @@ from clew.learning.losses import Loss, concave_part, convex_part, loss_values, s
 from clew.learning.model_update import Regulariser
 from clew.learning.path import Path, check_path
 from clew.learning.result import Status
-from clew.learning.task import Argmax, Array, Space, Task
+from clew.learning.task import (
+    Argmax,
+    Array,
+    Indices,
+    Space,
+    Subset,
+    Task,
+    WeightedTask,
+)
 
 N_STANDARD_ERRORS = 1.5
 """Standard errors from which a difference counts: three mistakes more and none less."""
@@ -31,6 +45,17 @@ ALL_AT_ONCE = 3
 
 Of more λ, every second one is tried first, then the neighbors of the best.
 """
+MAX_STRONGER = 6
+"""Largest number of λ that are tried above the first one of the path."""
+
+
+@runtime_checkable
+class AmbiguousTask(Task, Protocol):
+    """A task that can report how ambiguous its annotations are."""
+
+    def certainty(self, examples: Indices | None = None) -> Array:
+        """(n,) probability that a compatible label is right, candidates being equal."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +81,20 @@ class PathPoint:
     """Sum over all folds, in units of one fold's examples."""
     weights: tuple[Array, ...]
     """Weights of each fold."""
+    certainty: Array | None = None
+    """(M,) `AmbiguousTask.certainty` of the same examples; None if not known."""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether most of the held-out annotations are candidate sets."""
+        return self.certainty is not None and float(np.median(self.certainty)) < 1.0
+
+    @property
+    def judged_losses(self) -> Array:
+        """(M,) task losses, weighted by certainty if annotations are ambiguous."""
+        if self.certainty is None or not self.is_ambiguous:
+            return self.losses
+        return self.losses * self.certainty
 
     @property
     def mean(self) -> float:
@@ -95,7 +134,9 @@ def cross_validate(
     """Measure held-out losses along a path from strong to weak regularization.
 
     Of many λ every second one is tried first. The path ends when the losses are
-    significantly worse; then the neighbors of the best λ are tried.
+    significantly worse; then the neighbors of the best λ are tried. If the strongest λ
+    is the best of several, stronger ones are tried in the same steps; if annotations
+    are ambiguous, until they are significantly worse.
 
     Parameters
     ----------
@@ -137,7 +178,15 @@ def cross_validate(
     for i in (near - 1, near + 1):
         if 0 <= i < len(grid) and i not in points:
             points[i] = _evaluate_lambda(folds, paths, loss, grid[i])
-    return [points[i] for i in sorted(points)]
+    path = [points[i] for i in sorted(points)]
+    for _ in range(MAX_STRONGER if len(grid) > ALL_AT_ONCE else 0):
+        best = best_point(path)
+        is_open = best.is_ambiguous and not _is_clearly_worse(path[0], best)
+        if best is not path[0] and not is_open:
+            break
+        stronger = path[0].lam * grid[0] / grid[1]
+        path.insert(0, _evaluate_lambda(folds, paths, loss, stronger))
+    return path
 
 
 def _evaluate_lambda(
@@ -150,6 +199,10 @@ def _evaluate_lambda(
     pairs = list(zip(folds, results, strict=True))
     predicted = [fold.test.argmax(result.w, Space.ALL, 0.0) for fold, result in pairs]
     losses = [argmax.loss for argmax in predicted]
+    certainties = [
+        _find_certainty(fold.test, len(values))
+        for fold, values in zip(folds, losses, strict=True)
+    ]
     surrogates = [
         _surrogate_losses(fold.test, loss, result.w, argmax)
         for (fold, result), argmax in zip(pairs, predicted, strict=True)
@@ -161,7 +214,18 @@ def _evaluate_lambda(
         np.concatenate(surrogates),
         sum(result.passes for result in results),
         tuple(result.w for result in results),
+        np.concatenate(certainties),
     )
+
+
+def _find_certainty(task: Task, n_examples: int) -> Array:
+    """Return (n,) the certainty of each annotation; 1 for tasks that report none."""
+    examples = task.examples if isinstance(task, Subset) else None
+    whole = task.task if isinstance(task, Subset) else task
+    whole = whole.task if isinstance(whole, WeightedTask) else whole
+    if isinstance(whole, AmbiguousTask):
+        return whole.certainty(examples)
+    return np.ones(n_examples)
 
 
 def _surrogate_losses(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
@@ -192,8 +256,11 @@ def best_point(points: Sequence[PathPoint]) -> PathPoint:
 
     Points that are not significantly worse in task loss are compared by surrogate loss,
     and the strongest λ not significantly worse in that is chosen. Differences are
-    paired by example; N_STANDARD_ERRORS of them count as significant.
+    paired by example; N_STANDARD_ERRORS of them count as significant. If annotations
+    are ambiguous, the point with the lowest weighted task loss is chosen.
     """
+    if points[0].is_ambiguous:
+        return min(points, key=lambda p: (float(p.judged_losses.mean()), -p.lam))
     lowest = min(points, key=lambda point: (point.mean, -point.lam))
     close = [
         point
@@ -208,10 +275,12 @@ def best_point(points: Sequence[PathPoint]) -> PathPoint:
 
 
 def _is_clearly_worse(point: PathPoint, best: PathPoint) -> bool:
-    """Return whether a point is significantly worse in both losses."""
-    return (
-        _significant_excess(point.losses, best.losses) > 0
-        and _significant_excess(point.surrogates, best.surrogates) > 0
+    """Return whether a point is significantly worse in both losses.
+
+    If annotations are ambiguous, in the weighted task loss alone.
+    """
+    return _significant_excess(point.judged_losses, best.judged_losses) > 0 and (
+        point.is_ambiguous or _significant_excess(point.surrogates, best.surrogates) > 0
     )
 
 

@@ -352,8 +352,39 @@ class ForestTask(NodeTask):
             Σ_n share_n E[φ_n].
         """
         chosen = self._resolve_examples(examples)
-        forest = self.forest
         scores, transition = self._compute_scores(w, space, 0.0, chosen)
+        totals, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
+        return totals, self._expect_features(nodes, edges, chosen)
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return -log P(Y* | x), and its weighted gradient.
+
+        Y and Y* share the scores and one pass over the features.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_examples,)
+        gradient : ndarray of shape (d,)
+        """
+        chosen = self._resolve_examples(examples)
+        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
+        compatible = np.where(self.allowed[self.nodes_of(chosen)], scores, -np.inf)
+        log_all, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
+        log_compatible, compatible_nodes, compatible_edges = self._sum_outputs(
+            compatible, transition, share, chosen
+        )
+        nodes -= compatible_nodes
+        edges -= compatible_edges
+        losses = log_all - log_compatible
+        return losses, self._expect_features(nodes, edges, chosen)
+
+    def _sum_outputs(
+        self, scores: Array, transition: Array, share: Array, chosen: Indices
+    ) -> tuple[Array, Array, Array]:
+        """Return log Z of each example, and shares of P(y_v = s) and of edges."""
+        forest = self.forest
         nodes = np.empty_like(scores)
         rest = np.empty_like(scores)
         highest = transition.max()
@@ -361,22 +392,28 @@ class ForestTask(NodeTask):
         totals = marginal_kernels.send_messages(
             forest, chosen, transition, weights, highest, scores, rest, nodes
         )
-        expected = np.zeros_like(transition)
+        edges = np.zeros_like(transition)
         marginal_kernels.add_edge_probabilities(
-            forest, chosen, transition, weights, share, scores, rest, expected
+            forest, chosen, transition, weights, share, scores, rest, edges
         )
         lengths = np.diff(self.offsets)[chosen]
         probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
-        blocks = [self.features.sum_weighted(probability, self.nodes_of(chosen))]
+        return totals, probability, edges
+
+    def _expect_features(self, nodes: Array, edges: Array, chosen: Indices) -> Array:
+        """Return (d,) the sum of φ with these weights of labels and edges."""
+        blocks = [self.features.sum_weighted(nodes, self.nodes_of(chosen))]
         if self.model.bias:
-            blocks.append(probability.sum(axis=0))
-        blocks.append(expected)
+            blocks.append(nodes.sum(axis=0))
+        blocks.append(edges)
         if self.model.boundary:
+            lengths = np.diff(self.offsets)[chosen]
             first = np.cumsum(lengths) - lengths
-            blocks.append(probability[first].sum(axis=0))
-            blocks.append(probability[first + lengths - 1].sum(axis=0))
+            blocks.append(nodes[first].sum(axis=0))
+            blocks.append(nodes[first + lengths - 1].sum(axis=0))
         gradient = np.concatenate([block.ravel() for block in blocks])
-        return totals, gradient * self.column_scale
+        gradient *= self.column_scale
+        return gradient
 
     def online(
         self,

@@ -88,6 +88,11 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         n_rows, n_inputs = matrix.shape
+        if n_inputs == 0:
+            raise InputError(
+                f"X has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is "
+                "required."
+            )
         n_states = 0
         if is_number(self.n_classes):
             n_states = int(max(0, min(self.n_classes, 10**18)))
@@ -134,7 +139,8 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         if matrix.shape[1] != self.n_inputs_:
             raise InputError(
-                f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected"
+                f"X has {matrix.shape[1]} features, but Multiclass is expecting "
+                f"{self.n_inputs_} features as input"
             )
         return NodeFeatures.from_matrix(matrix, lambda row: (row, None))
 
@@ -290,6 +296,7 @@ class MulticlassTask(NodeTask):
         self.features = features
         self.allowed = allowed
         self.n_examples = len(allowed)
+        self.offsets = np.arange(self.n_examples + 1)
         self.n_features = model.n_features
         self.counted: Mask = np.ones(self.n_examples, dtype=bool)
 
@@ -347,10 +354,32 @@ class MulticlassTask(NodeTask):
         if space is Space.COMPATIBLE:
             scores[~self.allowed[chosen]] = -np.inf
         probability = softmax(scores, axis=1) * share[:, None]
-        gradient = [self.features.sum_weighted(probability, chosen)]
+        totals = np.asarray(logsumexp(scores, axis=1))
+        return totals, self._sum_features(probability, chosen)
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return -log P(Y* | x), and its weighted gradient.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_examples,)
+        gradient : ndarray of shape (d,)
+        """
+        chosen = self._resolve_examples(examples)
+        scores = self.compute_scores(w, chosen)
+        compatible = np.where(self.allowed[chosen], scores, -np.inf)
+        losses = logsumexp(scores, axis=1) - logsumexp(compatible, axis=1)
+        excess = softmax(scores, axis=1) - softmax(compatible, axis=1)
+        return losses, self._sum_features(excess * share[:, None], chosen)
+
+    def _sum_features(self, weights: Array, chosen: Indices) -> Array:
+        """Return (d,) the sum of φ with these weights (n, S) of the classes."""
+        blocks = [self.features.sum_weighted(weights, chosen)]
         if self.model.bias:
-            gradient.append(probability.sum(axis=0)[:, None])
-        return np.asarray(logsumexp(scores, axis=1)), np.hstack(gradient).ravel()
+            blocks.append(weights.sum(axis=0)[:, None])
+        return np.hstack(blocks).ravel()
 
     def best_states(
         self, w: Array, space: Space, loss_weight: float, chosen: Indices

@@ -289,11 +289,31 @@ class NodeTask:
     """(nodes, S) the labels that the annotation allows at each node."""
     counted: Mask
     """(nodes,) whether a node has features; so have edges between two such nodes."""
+    offsets: Indices
+    """(n_examples + 1,) the first node of each example."""
 
     @property
     def determined(self) -> bool:
         """Whether Y* is one output for each example."""
         return bool((self.allowed.sum(axis=1) == 1).all())
+
+    def certainty(self, examples: Indices | None = None) -> Array:
+        """(n,) mean of 1 / (number of candidates) over the annotated nodes.
+
+        This is the probability that a compatible label is right if all candidates are
+        equally likely; 1 where nothing is annotated.
+        """
+        n_candidates = self.allowed.sum(axis=1)
+        is_annotated = n_candidates < self.allowed.shape[1]
+        example_of = np.searchsorted(
+            self.offsets, np.arange(len(self.allowed)), side="right"
+        )
+        weights = is_annotated / np.maximum(n_candidates, 1)
+        n = len(self.offsets) - 1
+        counts = np.bincount(example_of - 1, is_annotated, minlength=n)
+        totals = np.bincount(example_of - 1, weights, minlength=n)
+        certainty = np.where(counts > 0, totals / np.maximum(counts, 1), 1.0)
+        return certainty if examples is None else certainty[examples]
 
     def fingerprints(self) -> list[bytes]:
         """Return a fingerprint of each example's features and annotation."""

@@ -33,11 +33,8 @@ from clew.tracking.io.napari import (
     napari_graph_path,
     read_napari,
 )
-from clew.tracking.io.track_tables import (
-    PointLineage,
-    is_track_table,
-    read_track_table,
-)
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.track_tables import is_track_table, read_track_table
 from clew.tracking.io.zarr import is_zarr, open_zarr, read_attributes
 from clew.tracking.measurement.regions import measure_frame
 

@@ -21,30 +21,32 @@ from clew.errors import InputError, StoreError
 from clew.learning.task import Array
 from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
-from clew.tracking.detections import Detections, Source, WindowedSource
+from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.displacement_vote import VOTE_SETTINGS
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.build import (
     BlockChanges,
     BlockLinks,
+    Filler,
     JoinedMovie,
     SolvedBlock,
     finish_block,
     join_movie,
     lineage_of_blocks,
 )
-from clew.tracking.lineage.gaps import GapEnds, UnlinkedCells
+from clew.tracking.lineage.fill import FilledGaps, RecoveredCells, fill_gaps
+from clew.tracking.lineage.gaps import GapLinks
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.lineage.parts import LineagePart, PartReader, join_parts
 from clew.tracking.lineage.tracks import Tracks
-from clew.tracking.profile import MovieProfile
 from clew.tracking.scales import sample_frames
 from clew.tracking.solve import Nodes, solve_pairs
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.utils.progress import ProgressBar
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Of a block's file and of how it is solved; other versions are solved again."""
 PAIRS_PER_BLOCK = 16
 """Enough that reading the shared frame twice costs little, and few enough that a movie
@@ -207,11 +209,27 @@ class MovieProblem:
     annotations: Annotations | None = None
     pairs_per_block: int = PAIRS_PER_BLOCK
     calibration: Calibration = GENERIC_CALIBRATION
+    max_gap: int | None = 1
+    """See `join_movie`."""
+    fills_gaps: bool = False
 
     @property
     def n_frames(self) -> int:
         """Number of frames."""
         return self.builder.source.n_frames
+
+    def longest_gap(self) -> int | None:
+        """Return `max_gap`, or 0 where gaps are disabled."""
+        return self.max_gap if Event.GAP in self.builder.profile.events else 0
+
+    def filler(self, executor: Executor) -> Filler | None:
+        """Return what fills gaps; None if they are not to be filled."""
+        movie = self.builder.source.movie
+
+        def fill(links: MovieLinks, gaps: GapLinks) -> FilledGaps:
+            return fill_gaps(movie, links, gaps, executor.map)
+
+        return fill if self.fills_gaps else None
 
     def blocks(self) -> list[BlockProblem]:
         """Return the blocks, in order of time."""
@@ -236,7 +254,12 @@ def solve_movie(
     executor = executor or ThreadExecutor(None)
     blocks = _map_blocks(problem, executor, BlockProblem.solve, verbose)
     return lineage_of_blocks(
-        blocks, problem.n_frames, problem.annotations, problem.calibration
+        blocks,
+        problem.n_frames,
+        problem.annotations,
+        problem.calibration,
+        problem.longest_gap(),
+        problem.filler(executor),
     )
 
 
@@ -265,7 +288,7 @@ class SolveOnce:
         key = problem.key()
         arrays = self.checkpoints.load_block(key)
         if arrays is not None:
-            block = read_block(arrays, problem.builder.profile)
+            block = read_block(arrays)
             return key, False, block.links()
         block = problem.solve()
         self.checkpoints.save_block(key, block_arrays(block))
@@ -306,7 +329,12 @@ class StoredLineage:
         results.clear()
         frames = [block.frames for block in links]
         n_added = sum(block.n_added for block in links)
-        movie = join_movie(links, problem.annotations)
+        movie = join_movie(
+            links,
+            problem.annotations,
+            problem.longest_gap(),
+            problem.filler(executor),
+        )
         calibration = problem.calibration.of_movie(movie.margins)
         return cls(
             problem.n_frames,
@@ -333,6 +361,11 @@ class StoredLineage:
         """The table of tracks."""
         return self.movie.tracks
 
+    @property
+    def recovered(self) -> RecoveredCells | None:
+        """Cells without a given mask."""
+        return self.movie.recovered
+
     def readers(self) -> Sequence[PartReader]:
         """Return the parts of the lineage, not read yet."""
         return [self._reader(k) for k in range(len(self))]
@@ -340,7 +373,7 @@ class StoredLineage:
     def lineage(self) -> Lineage:
         """Return the lineage in memory."""
         parts = [reader.read() for reader in self.readers()]
-        return join_parts(parts, self.n_frames)
+        return join_parts(parts, self.n_frames, self.recovered)
 
     def sample(self, n_cells: int) -> tuple[range, Lineage]:
         """Return about so many cells of consecutive frames in the middle of the movie."""
@@ -360,7 +393,7 @@ class StoredLineage:
                 first -= 1
         parts = [self._reader(k).read() for k in range(first, stop)]
         frames = range(self.frames[first].start, self.frames[stop - 1].stop)
-        return frames, cut_lineage(parts, frames)
+        return frames, cut_lineage(parts, frames, self.recovered)
 
     def _reader(self, block: int) -> PartFile:
         """The reader of one block."""
@@ -393,7 +426,11 @@ class PartFile:
         return finish_block(read_block(arrays), self.changes)
 
 
-def cut_lineage(parts: Sequence[LineagePart], frames: range) -> Lineage:
+def cut_lineage(
+    parts: Sequence[LineagePart],
+    frames: range,
+    recovered: RecoveredCells | None = None,
+) -> Lineage:
     """Return the lineage of some frames alone, counted from 0.
 
     A gap that leads out of the frames ends in them, and one that leads into them begins
@@ -440,6 +477,7 @@ def cut_lineage(parts: Sequence[LineagePart], frames: range) -> Lineage:
         np.append(confidence[inside], np.full(n_new, np.inf)),
         columns,
         None if probability is None else np.append(probability[inside], np.ones(n_new)),
+        None if recovered is None else recovered.within(frames),
     )
 
 
@@ -478,21 +516,11 @@ def block_arrays(block: SolvedBlock) -> dict[str, NDArray[Any]]:
     arrays |= {
         f"node.column.{name}": column for name, column in block.nodes.columns.items()
     }
-    unlinked = {
-        frame: cells for frame, cells in block.unlinked.items() if cells is not None
-    }
-    arrays["unlinked"] = np.array(sorted(unlinked), dtype=np.int64)
-    for frame, cells in unlinked.items():
-        arrays[f"{frame}.weights"] = cells.weights
-        arrays |= _ends_arrays(f"{frame}.vanished", cells.vanished)
-        arrays |= _ends_arrays(f"{frame}.emerged", cells.emerged)
     return arrays
 
 
-def read_block(
-    arrays: Mapping[str, NDArray[Any]], profile: MovieProfile | None = None
-) -> SolvedBlock:
-    """Return the block that `block_arrays` stored; without a profile, without gaps."""
+def read_block(arrays: Mapping[str, NDArray[Any]]) -> SolvedBlock:
+    """Return the block that `block_arrays` stored."""
     try:
         start, stop, n_added = arrays["integers"].tolist()
         weight_norm, typical_volume = arrays["numbers"].tolist()
@@ -508,15 +536,6 @@ def read_block(
             arrays["event.sources"],
             arrays["event.targets"],
         )
-        unlinked = {}
-        if profile is not None:
-            for frame in arrays["unlinked"].tolist():
-                unlinked[frame] = UnlinkedCells(
-                    _read_ends(arrays, f"{frame}.vanished", frame),
-                    _read_ends(arrays, f"{frame}.emerged", frame + 1),
-                    arrays[f"{frame}.weights"],
-                    profile,
-                )
         return SolvedBlock(
             range(start, stop),
             nodes,
@@ -529,35 +548,9 @@ def read_block(
             weight_norm,
             typical_volume,
             n_added,
-            unlinked,
         )
     except (KeyError, ValueError, IndexError) as error:
         raise StoreError(f"not a block of this version of clew ({error})") from error
-
-
-def _ends_arrays(name: str, ends: GapEnds) -> dict[str, NDArray[Any]]:
-    """Possible ends of gaps as plain arrays."""
-    cells = ends.cells
-    columns = {
-        f"{name}.column.{key}": np.asarray(column)
-        for key, column in cells.columns.items()
-    }
-    return columns | {
-        f"{name}.label": cells.label,
-        f"{name}.position": cells.position,
-        f"{name}.features": ends.features,
-    }
-
-
-def _read_ends(arrays: Mapping[str, NDArray[Any]], name: str, frame: int) -> GapEnds:
-    """The ends that `_ends_arrays` stored."""
-    cells = Detections(
-        frame,
-        arrays[f"{name}.label"],
-        arrays[f"{name}.position"],
-        _columns(arrays, name),
-    )
-    return GapEnds(cells, arrays[f"{name}.features"])
 
 
 def _columns(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

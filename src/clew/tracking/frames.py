@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -156,6 +157,41 @@ class FrameWindow(FramesView):
         return self.frames[t - self.begin]
 
 
+class Patch(NamedTuple):
+    """The mask of a cell, in a box of a frame."""
+
+    label: int
+    corner: tuple[int, ...]
+    """First pixel of the box."""
+    mask: NDArray[np.bool_]
+
+    def paint(self, frame: NDArray[Any]) -> None:
+        """Write the label into a frame."""
+        end = np.add(self.corner, self.mask.shape)
+        frame[tuple(map(slice, self.corner, end))][self.mask] = self.label
+
+
+@dataclass(frozen=True)
+class PaintedFrames(FramesView):
+    """Label images with some more cells."""
+
+    patches: Mapping[int, Sequence[Patch]]
+    """By frame."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of a frame, which holds the labels of all cells."""
+        labels = [patch.label for cells in self.patches.values() for patch in cells]
+        needed = np.min_scalar_type(max(labels, default=0))
+        return np.promote_types(self.frames.dtype, needed)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        frame = self.frames[t].astype(self.dtype)
+        for patch in self.patches.get(range(len(self))[t], ()):
+            patch.paint(frame)
+        return frame
+
+
 def select_frames(frames: Frames, which: range, name: str) -> Excerpt:
     """Select frames that must all exist; `name` is for messages."""
     if not len(which) or which.stop > len(frames):
@@ -171,6 +207,11 @@ def take_window(frames: Frames, first: int, last: int) -> Frames:
 
     Frames that are read from files are returned unchanged.
     """
+    if isinstance(frames, PaintedFrames):
+        patches = {
+            t: cells for t, cells in frames.patches.items() if first <= t <= last
+        }
+        return PaintedFrames(take_window(frames.frames, first, last), patches)
     if not isinstance(frames, ArrayFrames):
         return frames
     if not isinstance(frames.data, np.ndarray | list | tuple):

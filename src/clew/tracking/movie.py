@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import InputError, MissingMasks
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
@@ -359,10 +359,12 @@ def _open_sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, s
     if unread:
         skipped.append(unread)
     reasons = f": {'; '.join(skipped)}" if skipped else ""
-    raise InputError(
+    # masks that cannot be read are not to be replaced by others
+    error = InputError if skipped else MissingMasks
+    raise error(
         f"no masks beside {folder}{reasons}; expected one of {', '.join(names)}. If the "
         "files in it are masks themselves, give the folder as labels; if there are "
-        "none, detect cells first"
+        "none, find cells first: clew detect"
     )
 
 

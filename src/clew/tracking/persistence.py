@@ -106,9 +106,11 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
             tracker.prior = _with_weights(Tracker(), groups, names, arrays[PRIOR])
             tracker.prior.calibration_ = _calibration(own.get("prior_calibration"))
     known = feature_names(groups)
-    if names == [name for name in known if not name.startswith(f"{Event.GAP}:")]:
-        # of a clew that knew of no gaps: weights of zero close none
-        names, weights = known, np.append(weights, np.zeros(len(known) - len(names)))
+    # Older files have weights of gaps, which are not scored by these weights any more.
+    is_kept = [not name.startswith(f"{Event.GAP}:") for name in names]
+    names = [name for name, kept in zip(names, is_kept, strict=True) if kept]
+    if weights.shape == (len(is_kept),):
+        weights = weights[is_kept]
     _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:

@@ -34,7 +34,6 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.lineage.gaps import UnlinkedCells, find_gaps
 from clew.tracking.scales import (
     MapFunction,
     Scales,
@@ -43,14 +42,13 @@ from clew.tracking.scales import (
     nearest_distances,
     sample_frames,
 )
-from clew.tracking.training.generic_weights import FALSE_GAPS, FALSE_MERGES, QUANTILES
+from clew.tracking.training.generic_weights import FALSE_MERGES, QUANTILES
 from clew.utils.validation import check_int, check_list, is_number, short_repr
 
 Item = TypeVar("Item")
 
 MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
-GAPS = frozenset({Event.GAP})
-OPTIONAL_KINDS = {"splits or merges": MASK_FAULTS, "gaps": GAPS}
+OPTIONAL_KINDS = {"splits or merges": MASK_FAULTS}
 REQUIRED_KINDS = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
 """Every detection needs a fate and a history, whatever else is disabled."""
 MAX_SAMPLED_PAIRS = 60
@@ -203,7 +201,7 @@ def profile_movie(
     annotated = {
         name: kinds for name, kinds in OPTIONAL_KINDS.items() if kinds & known_events
     }
-    default = (ALL_EVENTS - MASK_FAULTS - GAPS).union(*annotated.values())
+    default = (ALL_EVENTS - MASK_FAULTS).union(*annotated.values())
     scored = default
     if weights is not None:
         scored = scored_events(weights, groups) | default
@@ -319,25 +317,20 @@ class FaultCounts(NamedTuple):
     n_pairs: int
     n_events: int
     merges: int
-    gaps: int
 
     @classmethod
     def sum(cls, parts: Iterable[FaultCounts]) -> FaultCounts:
         """Add up the counts of several parts of a movie."""
-        return cls(*np.sum([cls(0, 0, 0, 0), *parts], axis=0).tolist())
+        return cls(*np.sum([cls(0, 0, 0), *parts], axis=0).tolist())
 
     def has_merges(self) -> bool:
         """Whether a movie without merges would hardly show as many."""
         return _exceeds_chance(self.merges, FALSE_MERGES * self.n_events)
 
-    def has_gaps(self) -> bool:
-        """Whether a movie without gaps would hardly show as many."""
-        return _exceeds_chance(self.gaps, FALSE_GAPS * self.n_events)
-
     def __str__(self) -> str:
         return (
             f"{self.merges} of {self.n_events} events in {self.n_pairs} frame pairs "
-            f"look like merges, {self.gaps} like gaps"
+            "look like merges"
         )
 
 
@@ -356,8 +349,6 @@ def _decide_events(
     events = default
     if counts.has_merges() and MASK_FAULTS not in annotated.values():
         events = events | MASK_FAULTS
-    if counts.has_gaps() and GAPS not in annotated.values():
-        events = events | GAPS
     return EventKinds(events, ", ".join([*reasons, str(counts)]))
 
 
@@ -368,7 +359,6 @@ def _inspect_window(
     builder, frames = item
     n_events = 0
     n_merges = 0
-    unlinked = {}
     samples = []
     pair = None
     for frame in frames:
@@ -376,10 +366,8 @@ def _inspect_window(
         answer = pair.solve(w)
         n_events += len(answer.chosen)
         n_merges += int((answer.events == Event.MERGE).sum())
-        unlinked[frame] = UnlinkedCells.of(pair, answer, w)
         samples.append(sample_appearance(pair, answer))
-    n_gaps = len(find_gaps(unlinked).gaps)
-    counts = FaultCounts(len(frames), n_events, n_merges, n_gaps)
+    counts = FaultCounts(len(frames), n_events, n_merges)
     return counts, pool_appearance(samples)
 
 

@@ -15,7 +15,6 @@ from clew.tracking.assignment.assignment import Assignment, split_score_margins
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable, Labels
-from clew.tracking.lineage.gaps import UnlinkedCells
 from clew.tracking.lineage.repair import find_torn_events, number_detections
 from clew.tracking.lineage.splits import split_margin_from_rank
 from clew.tracking.training.calibration import Calibration, MovieMargins
@@ -42,8 +41,6 @@ class PairSolution:
     included; NaN for other kinds, and for annotated events."""
     weight_norm: float = 1.0
     """Norm of the weights; scores in this unit are comparable across weights."""
-    unlinked: UnlinkedCells | None = None
-    """Cells between which gaps may be closed; None where gaps are disabled."""
     typical_volume: float = 1.0
     """Volume of a typical cell of the movie."""
     border_proximity: Array | None = None
@@ -143,7 +140,6 @@ def solve_frame_pair(
         b"" if annotations is None else annotations.content_key(),
         split_score_margin,
         weight_norm,
-        UnlinkedCells.of(pair, answer, w),
         pair.typical_volume,
         lone_border_proximity(pair, answer),
         assignment=answer,

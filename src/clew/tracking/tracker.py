@@ -31,6 +31,7 @@ from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
@@ -49,7 +50,6 @@ from clew.tracking.training.examples import (
     add_starts,
     beats_prior,
     build_examples,
-    build_gap_examples,
     choose_lambdas,
     held_out_folds,
 )
@@ -65,7 +65,7 @@ from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate
 from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
-from clew.utils.validation import check_int, check_path, short_repr
+from clew.utils.validation import check_bool, check_int, check_path, short_repr
 
 AnyMovie = Movie | Source | str | Path
 SOURCE_METHODS = ("detections", "overlap", "n_frames", "ndim", "has")
@@ -123,8 +123,15 @@ class Tracker(Parametrized):
         from the movie unless given.
     events : str or iterable of str
         The kinds of events that can happen, as in "move divide"; "auto" decides for
-        each movie whether its masks have splits, merges and gaps. Annotated events are
+        each movie whether its masks have splits and merges. Annotated events are
         always possible.
+    max_gap : int, optional
+        Frames that a cell may be missing from the masks within its track; from the
+        movie's motion unless given. 0 closes no gaps.
+    fill : bool
+        Whether cells that are missing within tracks are recovered, with a mask. They
+        have the column "recovered". Without, gaps of one frame are events, and longer
+        ones stay open.
     prior : "generic", Tracker or None
         Weights to start from: those that come with clew, those of a fitted tracker, or
         none. Their score is one more feature of each event.
@@ -188,6 +195,8 @@ class Tracker(Parametrized):
         neighbours: int = NEIGHBOURS,
         reach: float | None = None,
         events: str | Iterable[str | Event] = "auto",
+        max_gap: int | None = None,
+        fill: bool = True,
         prior: Tracker | Literal["generic"] | None = "generic",
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
@@ -201,6 +210,8 @@ class Tracker(Parametrized):
         self.neighbours = neighbours
         self.reach = reach
         self.events = events
+        self.max_gap = max_gap
+        self.fill = fill
         self.prior = prior
         self.loss = loss
         self.lam = lam
@@ -270,7 +281,6 @@ class Tracker(Parametrized):
             for table, source in zip(tables, sources, strict=True)
         ]
         by_movie: list[list[TrainingExample]] = []
-        gap_examples: list[TrainingExample] = []
         learned_kinds = []
         for source, table in zip(sources, tables, strict=True):
             builder = self._build_pairs(
@@ -285,9 +295,7 @@ class Tracker(Parametrized):
                 )
             examples = build_examples(builder, table, prior, pseudo_labels)
             by_movie.append(examples)
-            gap_examples += build_gap_examples(examples, table, prior)
-        pair_examples = [example for examples in by_movie for example in examples]
-        examples = [*pair_examples, *gap_examples]
+        examples = [example for examples in by_movie for example in examples]
         is_cold = warm_start is None
         self.svm_ = StructuredSVM(
             MODEL,
@@ -316,13 +324,13 @@ class Tracker(Parametrized):
         self.lam_ = self.svm_.lam_
         self.origin_ = Origin.LEARNED
         self.n_annotated_ = sum(map(len, tables))
-        self.n_pairs_ = len(pair_examples)
+        self.n_pairs_ = len(examples)
         self.events_ = frozenset().union(*(table.happened_kinds() for table in tables))
         self.learned_kinds_ = learned_kinds
         self.coverage_ = Coverage(
-            self.n_annotated_, sum(example.pair.n_added for example in pair_examples)
+            self.n_annotated_, sum(example.pair.n_added for example in examples)
         )
-        self.calibration_ = self._calibrate(pair_examples, prior)
+        self.calibration_ = self._calibrate(examples, prior)
         self.domain_ = TrainingRange.of(
             appearance_of_pairs([example.pair for example in examples], self.coef_)
             for examples in by_movie
@@ -340,10 +348,7 @@ class Tracker(Parametrized):
             folds = [(self.coef_, [example.annotated for example in annotated])]
             before = prior_calibration(self.prior)
             return recalibrate(pairs, self.coef_, folds, before, GENERIC)
-        # Gap examples come after those of pairs.
-        folds = [
-            (w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)
-        ]
+        folds = held_out_folds(self.svm_, prior)
         return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(
@@ -430,7 +435,13 @@ class Tracker(Parametrized):
         if memory is not None:
             length = block_length(memory, *frame_size(source))
         w = weights_by_name(self, feature_names(groups))
-        return MovieProblem(builder, w, annotations, length, self.calibration_)
+        max_gap = self.max_gap
+        if max_gap is not None:
+            max_gap = check_int(max_gap, "max_gap", 0, LONGEST_GAP)
+        fill = check_bool(self.fill, "fill")
+        return MovieProblem(
+            builder, w, annotations, length, self.calibration_, max_gap, fill
+        )
 
     def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:
         """Measure the cells of a movie, unless the cache has them."""

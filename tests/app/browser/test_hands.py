@@ -1,5 +1,7 @@
 """All of the page with the keyboard alone, and all of it with the mouse alone."""
 
+import pytest
+
 
 def test_keyboard_alone(annotator, tmp_path):
     page = annotator.page
@@ -92,6 +94,47 @@ def test_mouse_alone(annotator, tmp_path):
     assert annotator.exported(tmp_path) == said
 
 
+@pytest.mark.parametrize(
+    ("action", "menu"), [("export", "#exports"), ("steer", "#steering")]
+)
+def test_menu_opened_by_mouse_has_the_keys(annotator, action, menu):
+    page = annotator.page
+    asked = annotator.asked()
+    annotator.click(action)
+    page.wait_for_selector(menu, state="visible")
+    page.keyboard.press("y")  # no answer to the question beneath
+    page.keyboard.press("n")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(menu, state="hidden")
+    assert annotator.asked() == asked
+    assert page.inner_text("#annotated") == "0"
+    page.mouse.click(5, 5)
+    annotator.press(" ")  # keys work again
+    assert annotator.asked() != asked
+
+
+def test_notice_goes_with_undo(annotator):
+    page = annotator.page
+    annotator.click("yes")
+    annotator.saved()
+    page.evaluate("import('/static/state.js').then(({ tell }) => tell('about it'))")
+    page.wait_for_selector("#refused >> text=about it")
+    annotator.click("undo")
+    page.wait_for_selector("#refused", state="hidden")
+
+
+def test_small_picture_fills_its_pane(annotator):
+    look = """import('/static/camera.js').then(({ camera, panes, zoomBy }) => {
+        for (let i = 0; i < 40; i++) zoomBy(0.8);
+        return [camera.scale, panes[0].width, panes[0].height];
+    })"""
+    scale, width, height = annotator.page.evaluate(look)
+    y, x = annotator.page.evaluate(
+        "import('/static/state.js').then(({ state }) => state.movie.shape.slice(-2))"
+    )
+    assert scale == pytest.approx(min(width / x, height / y))
+
+
 def test_zoom_pan_and_levels(annotator):
     page = annotator.page
     scale = "import('/static/camera.js').then(({ camera }) => [camera.scale, camera.x])"
@@ -134,6 +177,15 @@ def test_another_movie_in_three_dimensions(annotator, tmp_path):
     page.wait_for_function("() => document.getElementById('time').max === '2'")
     page.wait_for_selector('#question:not([data-key=""])')
     annotator.settle()
+    page.wait_for_selector("#stage .sections img", state="visible")
+    for figure in page.query_selector_all("#stage .sections:not([hidden])"):
+        assert figure.eval_on_selector("img", "image => image.naturalWidth") == 336
+        assert "slice" in figure.inner_text()
+    annotator.press("z")
+    chosen = page.inner_text("#slice-name")
+    assert chosen in page.inner_text("#stage .sections:not([hidden]) figcaption")
+    annotator.press("z")
+    assert page.inner_text("#slice-name") == "all"
     pictures = []
     page.on("request", lambda request: pictures.append(request.url))
     page.locator("#slice").fill("3")

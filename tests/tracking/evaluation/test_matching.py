@@ -137,11 +137,15 @@ def test_frames_and_spacing(tmp_path):
         tmp_path / "truth.csv",
         frames=range(1, 3),
         spacing=(2, 2),
+        complete=True,
     )
     assert (found.aogm.total, found.aogm.vertices) == (0, 4)
     assert (
         evaluate(
-            tmp_path / "truth.csv", tmp_path / "truth.csv", frames=range(1, 3)
+            tmp_path / "truth.csv",
+            tmp_path / "truth.csv",
+            frames=range(1, 3),
+            complete=True,
         ).aogm.vertices
         == 4
     )

@@ -82,7 +82,10 @@ def test_a_part_of_a_truth_is_evaluated(simulated, learned, part):
 def test_a_part_of_a_table(simulated, learned):
     lineage = learned.track(simulated.movie)
     table = DetectionTable(
-        lineage.frame, lineage.label, lineage.position, dict(lineage.columns)
+        lineage.frame,
+        lineage.label,
+        lineage.position,
+        {name: lineage.columns[name] for name in ("volume", "intensity")},
     )
     part = table[FIRST:END][1:]
     assert (part.n_frames, part.excerpt) == (END - FIRST - 1, range(FIRST + 1, END))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import DataWarning, InputError, StoreError
+from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.geff import is_geff, read_geff, write_geff
@@ -227,8 +228,10 @@ def test_a_graph_by_others(tmp_path, label, directed):
     }
     assert set(read_geff(path).events) == expected
     assert np.isnan(read_geff(path).confidence).all()
-    annotations = read_annotations(path, MOVIE)
-    assert set(annotations.events) == expected
+    cells = [(t, name, (float(node), 0.0)) for node, (t, name) in TREE.items()]
+    frame, name, position = zip(*cells, strict=True)
+    annotations = read_annotations(path, DetectionTable(frame, name, position))
+    assert set(annotations.events) == expected | {(4, Event.APPEAR, (), (1,))}
     assert annotations.happened.all()
 
 

@@ -94,7 +94,6 @@ def test_some_frames(tmp_path):
         ),
         ("3,9,2,3,5,5", "row 6: track 2 has the parent 3, but 1 in row 5"),
         ("3,9,0,0,5,5", "row 6: track is '0'; it must be 1 or more"),
-        ("3,9,9,8,5,5", "the parent 8 of track 9 is not in the table"),
         ("3,9,9,0,,5", "row 6: y is ''; it must be a number"),
         ("0,9,9,1,5,5", "a child begins after its parent has ended"),
     ],
@@ -104,6 +103,13 @@ def test_a_fault_is_named(tmp_path, line, words):
         read_track_table(written(tmp_path, f"{PLAIN}{line}\n"))
     assert words in str(caught.value)
     assert "tracks.csv" in str(caught.value)
+
+
+def test_parent_outside_of_the_table_leaves_the_beginning_open(tmp_path):
+    found = read_track_table(written(tmp_path, f"{PLAIN}3,9,9,8,5,5\n"))
+    assert found.tracks.parent.tolist() == [0, 1, 1, 0]
+    assert found.unknown_begin.tolist() == [9]
+    assert "1 tracks name a parent" in found.notes[0]
 
 
 def test_a_table_of_detections_is_none(tmp_path):

@@ -2,22 +2,24 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from clew.models.binary_program import BinaryProgram
-from clew.tracking.assignment.assignment import make_program
+from clew.tracking.blocks import MovieProblem
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
-from clew.tracking.lineage.gaps import GapEnds, GapProblem
-from clew.tracking.profile import estimate_profile, profile_movie
+from clew.tracking.lineage.build import join_events
+from clew.tracking.lineage.gaps import (
+    GapCandidates,
+    TrackLinks,
+    find_gaps,
+    measure_gap_scales,
+)
+from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.prior import generic_weights
 
-from ...helpers.effort import examples
 from ...helpers.tracking import track
 
 #  a grid of cells that hardly move, of which some are missing for one frame
@@ -51,11 +53,6 @@ def all_kinds(source):
     return builder, generic_weights(feature_names(source.has))
 
 
-def kinds_of(source, known=frozenset()):
-    w = generic_weights(feature_names(source.has))
-    return profile_movie(source, w, source.has, known_events=known).event_kinds
-
-
 @pytest.fixture(scope="module")
 def tracked():
     return track(*all_kinds(grid()), n_jobs=1)
@@ -72,24 +69,43 @@ def test_cells_that_are_missing_for_a_frame_are_found_again(tracked):
     assert (tracked.generations == 0).all()
 
 
-def test_what_is_gone_for_longer_or_for_good_stays_gone():
+def test_longer_gaps_are_filled_and_what_is_gone_for_good_stays_gone():
     missing = {(t, 7) for t in (3, 4)} | {(t, 13) for t in range(7, 9)}
-    lineage = track(*all_kinds(grid(missing)), n_jobs=1)
+    source = grid(missing)
+    lineage = track(*all_kinds(source), n_jobs=1)
     assert not gaps_of(lineage.events)
     assert (lineage.events.event == Event.DISAPPEAR).sum() == 2
-
-
-def test_gaps_are_on_where_there_is_evidence_and_off_where_there_is_none():
-    assert Event.GAP in kinds_of(grid()).events
-    without = kinds_of(grid(set()))
-    assert Event.GAP not in without.events
-    assert "0 like gaps" in str(without)
-    assert Event.GAP in kinds_of(grid(set()), frozenset({Event.GAP})).events
     tracker = Tracker.generic(n_jobs=1)
+    filled = tracker.track(source)
+    assert filled.recovered.frame.tolist() == [3, 4]
+    assert (filled.events.event == Event.DISAPPEAR).sum() == 1
+    assert len(filled.tracks) == 25
+    home = 20.0 * np.argwhere(np.ones((5, 5)))[6]
+    assert np.abs(filled.recovered.position - home).max() < 4
+    assert (filled.recovered.probability > 0.5).all()
+    short = tracker.set_params(max_gap=1).track(source)
+    assert not len(short.recovered)
+
+
+def test_gaps_stay_open_if_they_are_disabled():
+    tracker = Tracker.generic(n_jobs=1, fill=False)
     assert gaps_of(tracker.track(grid()).events) == MISSING
-    assert not gaps_of(
-        Tracker.generic(n_jobs=1, events=map(str, PAIRWISE)).track(grid()).events
-    )
+    assert not gaps_of(tracker.set_params(max_gap=0).track(grid()).events)
+    kinds = map(str, PAIRWISE)
+    without = Tracker.generic(n_jobs=1, events=kinds, fill=False)
+    assert not gaps_of(without.track(grid()).events)
+
+
+def test_lineage_without_recovered_cells_has_the_gaps(tracked):
+    filled = Tracker.generic(n_jobs=1).track(grid())
+    assert set(zip(filled.recovered.frame.tolist(), [1] * 4, strict=True)) == {
+        (t, 1) for t, _ in MISSING
+    }
+    assert filled.columns["recovered"].sum() == len(MISSING)
+    assert (np.bincount(filled.track) == 9)[1:].all()
+    given = filled.without_recovered()
+    assert gaps_of(given.events) == MISSING
+    assert set(given.events) == set(tracked.events)
 
 
 @pytest.mark.parametrize("per_block", [1, 2, 3, 50])
@@ -135,31 +151,6 @@ def test_a_gap_tells_frame_pairs_of_a_disappearance_and_an_appearance():
     assert told.events[:1].describe(0) == "gap 7 → 8 from frame 1 to 3"
 
 
-def test_gaps_are_learned_from_annotated_ones():
-    source = grid()
-    events = [(t, Event.MOVE, (k,), (k,)) for t in range(8) for k in range(1, 26)]
-    events = [
-        event
-        for event in events
-        if not {(event[0], event[2][0]), (event[0] + 1, event[2][0])} & MISSING
-    ]
-    events += [(t - 1, Event.GAP, (k,), (k,)) for t, k in MISSING]
-    tracker = Tracker(prior=None, lam=0.1, n_jobs=1).fit(
-        source, Annotations.of(EventTable.of(events))
-    )
-    weights = dict(zip(tracker.feature_names_, tracker.coef_, strict=True))
-    assert any(weights[name] for name in weights if name.startswith("gap: "))
-    assert Event.GAP in tracker.events_
-    truth = Annotations.of(EventTable.of(events))
-    lineage = tracker.track(source)
-    assert compute_task_loss(truth, lineage).total == 0
-    assert count_gaps(truth, lineage).f1 == 1
-    # without annotated gaps there is nothing to learn of them, and nothing is learned
-    pairwise = Tracker(prior=None, lam=0.1, n_jobs=1).fit(source, truth.to_pairwise())
-    names = np.array([name.startswith("gap: ") for name in pairwise.feature_names_])
-    assert not pairwise.coef_[names].any()
-
-
 def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
     gap = EventTable.of([(0, Event.GAP, (1,), (2,)), (4, Event.MERGE, (1, 2), (3,))])
     ends = EventTable.of(
@@ -187,37 +178,37 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
     assert unknown.is_empty
 
 
-def test_weights_of_zero_close_no_gap():
-    pairs, w = all_kinds(grid())
-    w = np.where(
-        [name.startswith("gap: ") for name in feature_names(pairs.profile.groups)],
-        0.0,
-        w,
-    )
-    assert not gaps_of(track(pairs, w, n_jobs=1).events)
-    assert not gaps_of(
-        track(pairs.with_events(frozenset(PAIRWISE)), w, n_jobs=1).events
-    )
+def links_of(source):
+    builder, w = all_kinds(source)
+    blocks = MovieProblem(builder, w).blocks()
+    return join_events([block.solve().links() for block in blocks])
 
 
-@examples(30)
-@given(seed=st.integers(0, 10_000))
-def test_gaps_over_a_frame_are_the_best_choice(seed):
-    """Against all choices between two to three vanished and emerged cells."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 4, 3)
-    frame = np.repeat(np.arange(3), sizes)
-    label = np.concatenate([np.arange(1, n + 1) for n in sizes])
-    source = DetectionTable(frame, label, 3.0 * rng.random((len(frame), 2)), n_frames=3)
-    profile = estimate_profile(source, source.has, reach=5.0)
-    builder = FramePairBuilder(source, profile)
-    problem = GapProblem.of(
-        GapEnds.vanishing(builder.build(0), np.arange(sizes[0])),
-        GapEnds.emerging(builder.build(1), np.arange(sizes[2])),
-        profile,
-    )
-    weights = rng.normal(size=problem.features.shape[1])
-    answer = problem.solve(weights, {})
-    program = make_program(problem.candidates, np.eye(len(problem.candidates)))
-    best = max(answer.scores @ y for y in BinaryProgram().outputs(program))
-    assert answer.scores[answer.chosen].sum() == pytest.approx(best)
+def test_scales_are_those_of_the_movie():
+    links = links_of(grid(set(), frames=30))
+    scales = measure_gap_scales(TrackLinks(links), 5)
+    # Two draws of a normal distribution in 2D, of neighbors too: constant over time.
+    assert scales.deviation == pytest.approx(scales.deviation[0], rel=0.5)
+    assert 0.5 < scales.deviation[0] < 3
+    assert 15 < scales.spacing < 21
+    assert scales.longest_gap == 4
+
+
+def test_candidates_are_within_the_limit():
+    missing = {(t, 7) for t in (3, 4, 5)}
+    links = links_of(grid(missing))
+    assert not len(GapCandidates.find(links, 2).end_row)
+    candidates = GapCandidates.find(links, 3)
+    assert len(candidates.end_row) == 1
+    assert candidates.features["frames"] == pytest.approx(np.log(3))
+    gaps = find_gaps(links, 3)
+    assert links.label[gaps.source].tolist() == links.label[gaps.target].tolist() == [7]
+    assert 0.5 < gaps.probability[0] < 1
+
+
+def test_empty_frame_is_bridged():
+    missing = {(4, label) for label in range(1, 26)}
+    lineage = track(*all_kinds(grid(missing)), n_jobs=1)
+    assert gaps_of(lineage.events) >= {(4, label) for label in (7, 8, 9, 12, 13, 14)}
+    filled = Tracker.generic(n_jobs=1).track(grid(missing))
+    assert set(filled.recovered.frame.tolist()) == {4}

@@ -12,7 +12,8 @@ import { send } from "./outbox.js";
 import { toggleOverview } from "./overview.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
-import { changed, state } from "./state.js";
+import { toggleSlice } from "./sections.js";
+import { changed, state, tell } from "./state.js";
 import { focusGoTo, judgeTrack, isFiltered, toggleSteering } from "./steering.js";
 import { followed } from "./tree.js";
 import { toggleTheme } from "./theme.js";
@@ -54,6 +55,7 @@ export const ACTIONS = {
   "zoom-in": { group: "View", text: "+", keys: ["+", "="], run: () => zoomBy(1.25), title: "Zoom in" },
   "zoom-out": { group: "View", text: "−", keys: ["-"], run: () => zoomBy(0.8), title: "Zoom out" },
   fit: { group: "View", text: "⤢", keys: ["0"], run: fit, title: "Whole frame, or back to the cell" },
+  slice: { group: "View", text: "Slice of the cell, or all", keys: ["z"], run: toggleSlice, can: () => state.movie?.ndim === 3 },
   masks: { group: "View", text: "Hide and show the masks", keys: ["h"], run: toggleMasks },
   left: { group: "View", text: "Move the picture", keys: ["Shift+ArrowLeft"], run: pan(1, 0) },
   right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },
@@ -85,6 +87,7 @@ function tool(name, text, key, title) {
 /** Undo or redo; the way back is open at once. */
 function travel(kind) {
   send(kind);
+  tell(""); // a notice about what is taken back must not stay
   state[kind === "undo" ? "canRedo" : "canUndo"] = true;
   changed();
 }

@@ -31,7 +31,7 @@ const size = () => state.movie.shape.slice(-2).reverse(); // width, height
 const whole = () => Math.min(panes[0].width / size()[0], panes[0].height / size()[1]);
 
 function setScale(scale) {
-  camera.scale = Math.max(Math.min(whole(), 1), Math.min(scale, GREATEST));
+  camera.scale = Math.max(whole(), Math.min(scale, GREATEST)); // a small picture is enlarged to fill its pane
 }
 
 export function zoomBy(factor, pane = panes[0], x = pane.x + pane.width / 2, y = pane.y + pane.height / 2) {

@@ -34,7 +34,6 @@ function move(event) {
   const items = [...menu.querySelectorAll("button")];
   const way = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (way) items[(items.indexOf(document.activeElement) + way + items.length) % items.length].focus();
-  else if (event.key === "Escape") toggleExports();
   else return;
   event.preventDefault();
   event.stopPropagation();

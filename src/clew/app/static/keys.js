@@ -27,8 +27,20 @@ function takes(element, event) {
   return element.matches("button, a") && ["Enter", " "].includes(event.key);
 }
 
+/** The menu that is open, or null. While one is, keys belong to it: none answers the question beneath. */
+const openMenu = () => document.querySelector(".popup:not([hidden])");
+
+function closeMenu(menu) {
+  document.querySelector(`[aria-controls=${menu.id}]`).click();
+}
+
 export function listenToKeys() {
   document.addEventListener("keydown", (event) => {
+    const menu = openMenu();
+    if (menu) {
+      if (event.key === "Escape") closeMenu(menu);
+      return;
+    }
     const found = byKey.get(pressed(event));
     const action = found?.find(isPossible) ?? found?.[0];
     if (!action || event.altKey || takes(event.target, event)) return;
@@ -57,7 +69,7 @@ export function makeButtons() {
     button.title = `${action.title ?? action.text} (${action.keys.map(keyName).join(" or ")})`;
     button.addEventListener("click", (event) => {
       run(action, key);
-      if (event.detail) document.getElementById("stage").focus({ preventScroll: true }); // the mouse did it: Enter is free again
+      if (event.detail && !openMenu()) document.getElementById("stage").focus({ preventScroll: true }); // the mouse did it: Enter is free again
     });
   }
 }

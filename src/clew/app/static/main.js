@@ -9,6 +9,7 @@ import { keyName, listenToKeys, makeButtons, showButtons } from "./keys.js";
 import { listenToServer, openMovie, rememberPlace, takeReply } from "./movie.js";
 import { showTools } from "./mending.js";
 import { openOutbox, whyGone } from "./outbox.js";
+import { showSections } from "./sections.js";
 import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from "./panels.js";
 import { makeOverview } from "./overview.js";
 import { listenToPointer } from "./pointer.js";
@@ -33,6 +34,7 @@ function render() {
   showDoubts();
   showSteering();
   showSliders();
+  showSections();
   if (state.movie) showTree();
   redraw();
   rememberPlace();

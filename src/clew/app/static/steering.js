@@ -27,7 +27,6 @@ export function makeSteering() {
     refilter();
   });
   document.addEventListener("pointerdown", (event) => popup.hidden || event.target.closest(".menu") || toggleSteering());
-  popup.addEventListener("keydown", (event) => event.key === "Escape" && toggleSteering());
   find("name").value = localStorage.getItem("clew-name") ?? "";
   find("name").addEventListener("change", ({ target }) => localStorage.setItem("clew-name", target.value.trim().slice(0, 80)));
   find("goto").addEventListener("change", ({ target }) => goTo(target));

@@ -7,6 +7,7 @@ import { state } from "./state.js";
 
 const stage = document.getElementById("stage");
 const chips = [...stage.querySelectorAll(".chip")];
+const sections = [...stage.querySelectorAll(".sections")];
 const hint = document.getElementById("hint");
 const TAG = 17; // the size of a tag on the screen
 const FARTHER = 150; // what it costs to put a tag one size farther out, in pixels of other cells that it would cover
@@ -21,10 +22,11 @@ export function tagBoxes() {
   const boxes = panes.map((pane, i) => boxesIn(pane, frameAt(state.frame + i)));
   const inQuestion = mine.flatMap((labels, i) => labels.filter((label) => boxes[i].has(label)).map((label) => ({ label, i })));
   const cells = inQuestion.map(({ label, i }) => boxes[i].get(label));
-  const taken = [...cells, ...chips.map(place)];
+  const taken = [...cells, ...[...chips, ...sections.filter(({ hidden }) => !hidden)].map(place)];
   const put = ({ label, i }, half, below) => {
     const others = [...boxes[i]].filter(([other]) => other !== label && !mine[i].includes(other)).map(([, box]) => box);
-    const spot = freeSpot(boxes[i].get(label), taken, others, panes[i], half, below);
+    const outline = supports(frameAt(state.frame + i).cells.get(label)).map(([x, y]) => toScreen(panes[i], x, y));
+    const spot = freeSpot(boxes[i].get(label), outline, taken, others, panes[i], half, below);
     taken.push(spot);
     return spot;
   };
@@ -51,12 +53,28 @@ const around = (x, y, rx, ry) => [x - rx, y - ry, x + rx, y + ry];
 /** How many pixels two boxes share. */
 const shared = (p, q) => Math.max(0, Math.min(p[2], q[2]) - Math.max(p[0], q[0])) * Math.max(0, Math.min(p[3], q[3]) - Math.max(p[1], q[1]));
 
-/** A box for a tag at a cell: above it (or below first), or else on another side, farther out, or on the cell itself. */
-function freeSpot([left, top, right, bottom], taken, others, pane, half, below) {
+const SIDES = [[0, -1], [0, 1], [1, 0], [-1, 0], [1, -1], [-1, -1], [1, 1], [-1, 1]]; // above, below, right, left, and between
+
+/** The point of a cell's outline that is farthest in each direction of SIDES. */
+function supports(cell) {
+  cell.supports ??= SIDES.map(([ux, uy]) => {
+    let best = [0, 0], most = -Infinity;
+    for (const loop of cell.loops) {
+      for (let i = 0; i < loop.length; i += 2) {
+        const along = ux * loop[i] + uy * loop[i + 1];
+        if (along > most) [best, most] = [[loop[i], loop[i + 1]], along];
+      }
+    }
+    return best;
+  });
+  return cell.supports;
+}
+
+/** A box for a tag at the outline of a cell: above it (or below first), or else on another side, farther out, or on the cell itself. */
+function freeSpot([left, top, right, bottom], outline, taken, others, pane, half, below) {
   const [x, y, ry] = [(left + right) / 2, (top + bottom) / 2, TAG / 2 + 1];
   const spots = [0, 1, 2, 3].flatMap((far) => {
-    const [up, down, west, east] = [top - ry - far * TAG, bottom + ry + far * TAG, left - half - far * TAG, right + half + far * TAG];
-    const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
+    const sides = SIDES.map(([ux, uy], side) => [outline[side][0] + ux * (half + far * TAG), outline[side][1] + uy * (ry + far * TAG)]);
     if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
     return sides.map((at) => ({ at, far, cost: far * FARTHER }));
   });

@@ -7,7 +7,6 @@ Lengths are in typical diameters, volumes and intensities in medians of the movi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -302,35 +301,6 @@ class LoneView:
         if not len(self) or not len(self.others.position):
             return np.full(len(self), MAX_ISOLATION)
         return np.asarray(cKDTree(self.others.position).query(self.cell.position)[0])
-
-
-class GapView(MoveView):
-    """A cell before and a cell after a frame in which both are missing.
-
-    Their positions are those that the flow predicts in that frame.
-    """
-
-    def __init__(
-        self,
-        source: CellSelection,
-        target: CellSelection,
-        vanishing: Mapping[str, Array],
-        emerging: Mapping[str, Array],
-    ) -> None:
-        """`vanishing` and `emerging` are features of all cells of the two frames.
-
-        Of the first frame as disappearances, of the second as appearances, by name.
-        """
-        self.source = source
-        self.target = target
-        self._vanishing = vanishing
-        self._emerging = emerging
-
-    def average_lone_feature(self, name: str) -> Array:
-        """Return (n,) the mean of a feature over both ends as lone cells."""
-        before = self._vanishing[name][self.source.rows]
-        after = self._emerging[name][self.target.rows]
-        return (before + after) / 2
 
 
 def measure_lengths(vectors: Array) -> Array:

@@ -40,7 +40,6 @@ from clew.tracking.candidates.event_views import (
     Cells,
     CellSelection,
     FamilyView,
-    GapView,
     LoneView,
     MoveView,
     SharedVolumes,
@@ -292,20 +291,6 @@ LONE = (  # without size and brightness: they carry over badly to other movies
 )
 
 
-def _average_ends(feature: Feature) -> Feature:
-    """Make a feature of lone cells one of gaps: the mean over both ends."""
-
-    def compute(gap: GapView) -> Array:
-        return gap.average_lone_feature(feature.name)
-
-    return Feature(feature.name, compute, feature.needs)
-
-
-GAP = (  # a move without overlap, of two cells that lack a partner
-    *(feature for feature in MOVE if "overlap" not in feature.needs),
-    *map(_average_ends, LONE[1:]),
-)
-
 FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.MOVE: MOVE,
     Event.DIVIDE: DIVIDE,
@@ -313,7 +298,7 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.DISAPPEAR: LONE,
     Event.SPLIT: PARTS,
     Event.MERGE: PARTS,
-    Event.GAP: GAP,
+    Event.GAP: (),  # scored by `lineage.gaps`
 }
 
 
@@ -413,7 +398,7 @@ def compute_feature_blocks(
     available = set(groups)
     frames = Cells(source, scales), Cells(target, scales)
     shared = SharedVolumes(overlap, len(source), len(target), scales)
-    blocks = {Event.GAP: np.empty((0, len(features_of(Event.GAP, available))))}
+    blocks = {Event.GAP: np.empty((0, 0))}
     for event in PAIRWISE:
         view = _view_candidates(
             event, candidates, candidates.of_event(event), frames, shared

@@ -15,10 +15,12 @@ from clew.parallel import Executor, Progress
 from clew.tracking.evaluation.challenge import Scores, score_matched_frames
 from clew.tracking.evaluation.matching import (
     MIN_MATCHED_SHARE,
+    FileLineage,
     FrameMatch,
     LabelSource,
     ResultMasks,
     count_matched_cells,
+    estimate_distance,
     make_cell_reader,
     match_frames,
     match_positions,
@@ -30,21 +32,25 @@ from clew.tracking.evaluation.metrics import (
     count_divisions,
 )
 from clew.tracking.evaluation.result_events import read_result_events
+from clew.tracking.evaluation.sparse import DISTANCE, SparseScore, evaluate_sparse
 from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
-from clew.tracking.evaluation.truth import derive_events
+from clew.tracking.evaluation.truth import derive_known_events
 from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
-from clew.tracking.io.track_tables import PointLineage, open_lineage
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.track_tables import open_lineage
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
 
 TOLERANCES = (0, 1)
 """Frames by which a division may be early or late."""
+COMPLETE_TRUTH = 0.8
+"""A truth with this share of the cells of a result counts as complete; a result may
+have false cells."""
 NO_GAPS = MatchCounts(0, 0, 0)
 MASKS = "masks"
-
-FileLineage = CtcLineage | PointLineage
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,10 @@ class Evaluation:
     Attributes
     ----------
     loss : TaskLoss
-    aogm : Aogm
+    aogm : Aogm or None
+        None if the truth is partial, since AOGM counts cells that it does not have.
     divisions : mapping from tolerance in frames to MatchCounts
+        Empty if the truth is partial.
     scores : mapping or None
         Of the challenge; None if the result or the truth has no masks.
     events_from : str
@@ -63,27 +71,27 @@ class Evaluation:
     gaps : MatchCounts
     matched_by : str
         How detections and true cells were matched, in words.
+    truth_is : str
+        Whether the truth is complete or partial and why, in words.
+    sparse : SparseScore or None
+        If the truth is partial.
     """
 
     loss: TaskLoss
-    aogm: Aogm
+    aogm: Aogm | None
     divisions: Mapping[int, MatchCounts]
     scores: Mapping[str, float | None] | None
     events_from: str
     gaps: MatchCounts = NO_GAPS
     matched_by: str = MASKS
+    truth_is: str = ""
+    sparse: SparseScore | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All figures for JSON."""
         return {
             "task_loss": self.loss.to_dict(),
-            "aogm": {
-                "total": self.aogm.total,
-                "unavoidable": self.aogm.unavoidable,
-                "avoidable": self.aogm.avoidable,
-                "score": self.aogm.score,
-                **asdict(self.aogm),
-            },
+            "aogm": None if self.aogm is None else _list_costs(self.aogm),
             "divisions": {
                 str(tolerance): _list_figures(counts)
                 for tolerance, counts in self.divisions.items()
@@ -92,6 +100,8 @@ class Evaluation:
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
             "matched_by": self.matched_by,
+            "truth_is": self.truth_is,
+            "sparse": None if self.sparse is None else self.sparse.to_dict(),
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -104,8 +114,11 @@ class Evaluation:
                 figures = f"{loss.missed[event]} of {loss.annotated[event]}"
                 rows.append((f"{event} missed", figures))
         limit = MASKS if self.matched_by == MASKS else "detections"
-        rows.append(("AOGM", f"{self.aogm.total:g}"))
-        rows.append((f"AOGM above what the {limit} allow", f"{self.aogm.avoidable:g}"))
+        if self.aogm is not None:
+            total = f"{self.aogm.total:g}"
+            avoidable = f"{self.aogm.avoidable:g}"
+            rows.append(("AOGM", total))
+            rows.append((f"AOGM above what the {limit} allow", avoidable))
         for tolerance, counts in self.divisions.items():
             name = f"division F1, ± {tolerance} frames"
             rows.append((name, _describe_counts(counts)))
@@ -114,7 +127,18 @@ class Evaluation:
         for name, value in (self.scores or {}).items():
             if value is not None:
                 rows.append((name, f"{value:.4f}"))
-        return rows
+        return rows + ([] if self.sparse is None else self.sparse.rows()[1:])
+
+
+def _list_costs(aogm: Aogm) -> dict[str, float]:
+    """Costs and counts for JSON."""
+    return {
+        "total": aogm.total,
+        "unavoidable": aogm.unavoidable,
+        "avoidable": aogm.avoidable,
+        "score": aogm.score,
+        **asdict(aogm),
+    }
 
 
 def _list_figures(counts: MatchCounts) -> dict[str, float]:
@@ -145,8 +169,12 @@ def evaluate(
     executor: Executor | None = None,
     distance: float | None = None,
     spacing: Sequence[float] | None = None,
+    complete: bool | None = None,
 ) -> Evaluation:
     """Measure a result against a true lineage.
+
+    What a partial truth does not speak of is not counted: how its tracks begin and
+    end, and cells that it does not have.
 
     If both have masks and no `distance` is given, cells are matched by masks, else by
     positions; see `matching`. The events of a folder are those of its tables if it
@@ -175,11 +203,16 @@ def evaluate(
         Multiplies the positions of the truth and of the masks of a result; by
         default the spacing that the result was tracked with, if it has one. Tables
         of results of clew are physical already.
+    complete : bool, optional
+        Whether the truth has all cells. By default it is partial if it says so, has
+        no parents, or has far fewer cells than the result.
 
     Returns
     -------
     evaluation : Evaluation
     """
+    if complete is not None:
+        check_bool(complete, "complete")
     if scores is not None:
         check_bool(scores, "scores")
     true = open_lineage(truth) if isinstance(truth, str | Path) else truth
@@ -191,7 +224,10 @@ def evaluate(
         or isinstance(own, PointLineage)
         or distance is not None
     ):
-        matched, distance = _match_by_position(true, own, distance, spacing, progress)
+        is_complete, _ = _decide_completeness(true, own, complete)
+        matched, distance = _match_by_position(
+            true, own, distance, spacing, progress, is_complete=is_complete
+        )
         matched_by = f"positions, at most {distance:.3g} apart"
     else:
         detections = _get_masks(own, movie)
@@ -201,22 +237,60 @@ def evaluate(
     by_track = matched
     if isinstance(own, Lineage):
         by_track = _replace_labels_by_tracks(matched, own)
-    annotations = Annotations.of(derive_events(true.tracks, matched))
+    is_complete, reason = _decide_completeness(true, own, complete)
+    known = derive_known_events(true, matched, is_complete=is_complete)
+    annotations = Annotations.of(known)
+    loss = compute_task_loss(annotations, events)
+    gaps = count_gaps(annotations, events)
+    if not is_complete:
+        limit = DISTANCE if distance is None else distance
+        return Evaluation(
+            loss=loss,
+            aogm=None,
+            divisions={},
+            scores=None,
+            events_from=events_from,
+            gaps=gaps,
+            matched_by=matched_by,
+            truth_is=f"partial ({reason})",
+            sparse=evaluate_sparse(own, true, distance=limit, spacing=spacing),
+        )
     divisions = {
         tolerance: count_divisions(true.tracks, own.tracks, by_track, tolerance)
         for tolerance in TOLERANCES
     }
     return Evaluation(
-        loss=compute_task_loss(annotations, events),
+        loss=loss,
         aogm=compute_aogm(true.tracks, own.tracks, by_track),
         divisions=divisions,
         scores=_compute_scores(
             scores, own, true, by_track if matched_by == MASKS else None
         ),
         events_from=events_from,
-        gaps=count_gaps(annotations, events),
+        gaps=gaps,
         matched_by=matched_by,
+        truth_is=f"complete ({reason})",
     )
+
+
+def _decide_completeness(
+    truth: FileLineage, result: FileLineage | Lineage, is_complete: bool | None
+) -> tuple[bool, str]:
+    """Decide whether a truth has all cells; also say why."""
+    if isinstance(truth, CtcLineage) or is_complete is not None:
+        words = "as you say" if is_complete is not None else "by its format"
+        return is_complete is not False, words
+    if truth.is_complete is not None:
+        return truth.is_complete, "as the file says"
+    if not truth.has_parents:
+        return False, "it has no parents, so divisions are unknown"
+    n_cells = truth.n_estimated
+    if n_cells is None:
+        lengths = result.tracks.end - result.tracks.begin + 1
+        n_cells = float(lengths.sum())
+    share = len(truth.frame) / max(n_cells, 1.0)
+    what = "result's cells" if truth.n_estimated is None else "estimated cells"
+    return share >= COMPLETE_TRUTH, f"it has {share:.0%} of the {what}"
 
 
 def _open_result(
@@ -241,8 +315,10 @@ def _match_by_position(
     distance: float | None,
     spacing: Sequence[float] | None,
     progress: Progress | None,
+    *,
+    is_complete: bool,
 ) -> tuple[list[FrameMatch], float]:
-    """Match all frames by positions."""
+    """Match all frames by positions; some cells are farther apart than all of them."""
     if spacing is None and isinstance(own, PointLineage):
         spacing = own.spacing
     read_truth = make_cell_reader(true, spacing)
@@ -251,6 +327,8 @@ def _match_by_position(
         own, spacing if isinstance(own, CtcLineage) else None
     )
     n_frames = _check_lengths(true, own)
+    if distance is None and not is_complete:
+        distance = estimate_distance([read_result(t) for t in range(own.n_frames)])
     return match_positions(read_truth, read_result, n_frames, distance, progress)
 
 
@@ -260,7 +338,7 @@ def _get_masks(own: CtcLineage | Lineage, movie: LabelSource | None) -> LabelSou
         return ResultMasks(own)
     if movie is None:
         raise InputError("a Lineage is evaluated with its movie; pass movie=")
-    return movie
+    return add_recovered(movie, own.recovered)
 
 
 def _warn_if_few_covered(frames: list[FrameMatch]) -> None:

@@ -29,8 +29,8 @@ from clew.learning.task import Array, Indices, Mask
 from clew.parallel import Executor, Progress, ThreadExecutor
 from clew.tracking.events import NONE, Labels
 from clew.tracking.io.ctc import CtcLineage
+from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import check_spacing
-from clew.tracking.io.track_tables import PointLineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import check_frame
 from clew.tracking.measurement.regions import Runs, measure_frame, measure_overlap
@@ -40,6 +40,7 @@ FRAMES_PER_JOB = 8
 MIN_MATCHED_SHARE = 0.5
 """If fewer true cells are matched, both sides are likely in different units."""
 
+FileLineage = CtcLineage | PointLineage
 CellReader = Callable[[int], tuple[Labels, Array]]
 """Ids of a frame, ascending, and physical positions (n, ndim)."""
 
@@ -292,18 +293,18 @@ def match_positions(
             "expected both in 2D or 3D"
         )
     if distance is None:
-        distance = _estimate_distance(true_cells)
+        distance = estimate_distance(true_cells)
     distance = check_positive(distance, "distance")
     matched = []
     for t in range(n_frames):
-        matched.append(_match_points(*true_cells[t], *found_cells[t], distance))
+        matched.append(match_points(*true_cells[t], *found_cells[t], distance))
         if progress is not None:
             progress(t + 1, n_frames)
-    _warn_if_few_matched(matched, true_cells, found_cells, distance)
+    warn_if_few_matched(matched, true_cells, found_cells, distance)
     return matched, distance
 
 
-def _match_points(
+def match_points(
     cell: Labels,
     cell_position: Array,
     label: Labels,
@@ -357,8 +358,8 @@ def _assign_pairs(
     return np.concatenate(rows), np.concatenate(columns)
 
 
-def _estimate_distance(frames: list[tuple[Labels, Array]]) -> float:
-    """Half the median distance from a true cell to the nearest one of its frame."""
+def estimate_distance(frames: list[tuple[Labels, Array]]) -> float:
+    """Half the median distance from a cell to the nearest one of its frame."""
     nearest = [
         KDTree(position).query(position, k=2)[0][:, 1]
         for _, position in frames
@@ -367,8 +368,8 @@ def _estimate_distance(frames: list[tuple[Labels, Array]]) -> float:
     half = float(np.median(np.concatenate(nearest))) / 2 if nearest else 0.0
     if half <= 0:
         raise InputError(
-            "the largest distance of a match cannot be estimated from a truth with one "
-            "cell a frame; give a distance (--distance)"
+            "the largest distance of a match cannot be estimated from frames with one "
+            "cell each; give a distance (--distance)"
         )
     return half
 
@@ -379,7 +380,7 @@ def count_matched_cells(matched: list[FrameMatch]) -> tuple[int, int]:
     return n_matched, sum(len(frame.cell) for frame in matched)
 
 
-def _warn_if_few_matched(
+def warn_if_few_matched(
     matched: list[FrameMatch],
     true_cells: list[tuple[Labels, Array]],
     found_cells: list[tuple[Labels, Array]],

@@ -19,8 +19,8 @@ from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.delimited import Table
 from clew.tracking.io.events_csv import parse_events, read_events
 from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUET
+from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_table
-from clew.tracking.io.track_tables import PointLineage
 from clew.tracking.lineage.track_faults import Faults
 
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))

@@ -21,6 +21,7 @@ as well: a track whose only child begins two frames after its end.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,16 +30,12 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from clew.errors import InputError
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Indices, Mask
 from clew.parallel import Progress
-from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.matching import (
     FrameMatch,
     LabelSource,
-    make_cell_reader,
     match_frames,
-    match_positions,
 )
 from clew.tracking.events import (
     NONE,
@@ -49,9 +46,8 @@ from clew.tracking.events import (
     Labels,
 )
 from clew.tracking.io.ctc import CtcLineage
-from clew.tracking.io.track_tables import PointLineage
-from clew.tracking.lineage.tracks import MAX_CHILDREN, Tracks
-from clew.tracking.measurement.regions import measure_frame
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.lineage.tracks import MAX_CHILDREN, NO_PARENT, Tracks
 
 OPEN = -1
 """Stands for a group whose event the truth leaves open."""
@@ -78,37 +74,83 @@ def derive_annotations(
     return Annotations.of(derive_events(truth.tracks, matched))
 
 
-def derive_annotations_by_position(
-    truth: CtcLineage | PointLineage,
-    movie: LabelSource | DetectionTable,
-    progress: Progress | None = None,
-) -> Annotations:
-    """As `derive_annotations`, matched by positions.
+def derive_known_events(
+    lineage: CtcLineage | PointLineage,
+    matched: list[FrameMatch],
+    *,
+    is_complete: bool,
+) -> EventTable:
+    """The events that a lineage determines, which may have some of the cells only.
 
-    Positions in masks are multiplied by the spacing of the movie; those in tables
-    are physical, as clew writes them.
+    Where it is not complete, beginnings and ends of tracks are unknown: a person may
+    have started and stopped there. A mother with one daughter is unknown as well,
+    since the other daughter may not be in the file.
+
+    Parameters
+    ----------
+    lineage : CtcLineage or PointLineage
+    matched : list of FrameMatch
+        For each frame.
+    is_complete : bool
+        Whether the lineage has all cells.
+
+    Returns
+    -------
+    events : EventTable
     """
-    n = movie.n_frames
-    spacing = getattr(movie, "spacing", None)
-    has_masks = isinstance(truth, CtcLineage)
-    if truth.n_frames > n or (has_masks and truth.n_frames != n):
-        raise InputError(
-            f"{truth.source} has {truth.n_frames} frames, the movie {n}; it must be "
-            "the truth of this movie"
+    if not is_complete:
+        events = derive_events(_drop_lone_children(lineage), matched)
+        is_end = np.isin(events.event, (Event.APPEAR, Event.DISAPPEAR))
+        return events[~is_end]
+    events = derive_events(lineage.tracks, matched)
+    if not isinstance(lineage, PointLineage):
+        return events
+    index = EventIndex(events)
+    is_known = np.ones(len(events), dtype=bool)
+    for ids, is_begin in ((lineage.unknown_begin, True), (lineage.unknown_end, False)):
+        tracks = lineage.tracks[np.isin(lineage.tracks.id, ids)]
+        frame = tracks.begin if is_begin else tracks.end
+        label = [
+            _find_holder(matched[t], track)
+            for t, track in zip(frame.tolist(), tracks.id.tolist(), strict=True)
+        ]
+        row = index.find_cell(
+            frame, np.full(len(frame), is_begin), np.array(label, dtype=np.int64)
         )
+        is_known[row[row >= 0]] = False
+    return events[is_known]
 
-    def read_movie(t: int) -> tuple[Labels, Array]:
-        if isinstance(movie, DetectionTable):
-            detections = movie.detections(t)
-        else:
-            label = movie.label(t)
-            sizes = spacing or (1.0,) * label.ndim
-            detections = measure_frame(t, label, None, sizes)
-        return detections.label, detections.position
 
-    read_truth = make_cell_reader(truth, spacing if has_masks else None)
-    matched, _ = match_positions(read_truth, read_movie, n, progress=progress)
-    return Annotations.of(derive_events(truth.tracks, matched))
+def _find_holder(match: FrameMatch, track: int) -> int:
+    """The detection that holds a track, or `NONE`."""
+    return int(match.holder[match.cell == track].max(initial=NONE))
+
+
+def _drop_lone_children(lineage: CtcLineage | PointLineage) -> Tracks:
+    """The tracks, without parents that have one child which is another cell."""
+    tracks = lineage.tracks
+    parent = tracks.parent_row()
+    is_lone = (parent >= 0) & (tracks.child_count(parent)[parent] == 1)
+    if isinstance(lineage, PointLineage):
+        is_lone &= ~np.isin(tracks.id, lineage.continued)
+    else:
+        # by the Cell Tracking Challenge, a child after a gap is the same cell
+        is_lone &= tracks.begin == tracks.end[parent] + 1
+    return replace(tracks, parent=np.where(is_lone, NO_PARENT, tracks.parent))
+
+
+def count_open_tracks(
+    lineage: CtcLineage | PointLineage, n_frames: int, *, is_complete: bool
+) -> int:
+    """Number of tracks of which a beginning or an end is unknown."""
+    if is_complete:
+        if not isinstance(lineage, PointLineage):
+            return 0
+        return len(np.union1d(lineage.unknown_begin, lineage.unknown_end))
+    tracks = _drop_lone_children(lineage)
+    is_ended = ~np.isin(tracks.id, tracks.parent) & (tracks.end < n_frames - 1)
+    is_begun = (tracks.parent == NO_PARENT) & (tracks.begin > 0)
+    return int((is_ended | is_begun).sum())
 
 
 def derive_track_events(tracks: Tracks, n_frames: int) -> EventTable:

@@ -7,22 +7,24 @@ happened: ``12,divide,5,17 18,yes`` is a division of cell 5 into 17 and 18 from 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from clew.errors import InputError
+from clew.learning.task import Array, Mask
 from clew.parallel import Progress
 from clew.tracking.detections import DetectionTable
+from clew.tracking.evaluation.attachment import attach_lineage, decide_completeness
 from clew.tracking.evaluation.matching import LabelSource
-from clew.tracking.evaluation.truth import (
-    derive_annotations,
-    derive_annotations_by_position,
-)
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.evaluation.truth import count_open_tracks, derive_known_events
+from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.io import ctc
-from clew.tracking.io.delimited import read_delimited, write_delimited
+from clew.tracking.io.delimited import read_delimited, slice_columns, write_delimited
 from clew.tracking.io.events_csv import (
     ALIASES,
     COLUMNS,
@@ -30,7 +32,9 @@ from clew.tracking.io.events_csv import (
     parse_events,
 )
 from clew.tracking.io.names import RESULT, TRUTH
-from clew.tracking.io.track_tables import PointLineage, is_track_table, open_lineage
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.track_tables import FILE_SUFFIXES, is_track_table, open_lineage
+from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
 from clew.utils import validation as checks
@@ -45,84 +49,197 @@ ANSWERS = dict.fromkeys(("yes", "true", "1", "y"), True)
 ANSWERS |= dict.fromkeys(("no", "false", "0", "n"), False)
 
 
+@dataclass(frozen=True, eq=False)
+class AnnotationReading:
+    """Annotations of a movie, and how they were read.
+
+    Attributes
+    ----------
+    annotations : Annotations
+        In the labels of the movie.
+    summary : str
+        What was decided and how many events of each kind are known, in words.
+    unattached_frame, unattached_track : ndarray of shape (k,)
+        Cells of the file for which the movie has no detection.
+    unattached_position : ndarray of shape (k, ndim)
+        As in the file; (k, 0) if it has masks.
+    """
+
+    annotations: Annotations
+    summary: str
+    unattached_frame: Labels
+    unattached_track: Labels
+    unattached_position: Array
+
+    def write_unattached(self, path: str | Path) -> None:
+        """Write the cells without a detection as a table."""
+        axes = AXES[len(AXES) - self.unattached_position.shape[1] :]
+        columns = [
+            self.unattached_frame,
+            self.unattached_track,
+            *self.unattached_position.T,
+        ]
+        write_delimited(
+            path,
+            ["frame", "track", *axes],
+            len(self.unattached_frame),
+            partial(slice_columns, columns),
+        )
+
+
 def read_annotations(
     path: str | Path,
     movie: LabelSource | DetectionTable,
     progress: Progress | None = None,
+    *,
+    complete: bool | None = None,
+    distance: float | None = None,
 ) -> Annotations:
     """Read the annotations of a movie, in the labels of the movie.
 
     Parameters
     ----------
     path : str or Path
-        A table of events or a GEFF, whose labels are those of the movie; or a whole
-        lineage in masks or in a table of tracks, whose cells are matched to those of
-        the movie: by masks if both have them, else by position.
+        A table of events, or a lineage of all or some cells: masks of the Cell
+        Tracking Challenge, a table of tracks, a GEFF, or a file of another program.
+        Its cells are attached to those of the movie; see `evaluation.attachment`.
     movie : Movie or DetectionTable
         If it is an excerpt, frames in the file count from the start of the whole
         movie, and annotations outside the excerpt are left out.
     progress : callable, optional
         Called with the number of frames done and in all.
+    complete : bool, optional
+        Whether a lineage has all cells. If not, how its tracks begin and end is
+        unknown. By default it is complete if its format says so or if it has nearly
+        every detection.
+    distance : float, optional
+        Largest distance of a point and its detection; estimated by default.
 
     Returns
     -------
     annotations : Annotations
         `check_annotations` tells whether their cells exist.
     """
+    reading = open_annotations(
+        path, movie, progress, complete=complete, distance=distance
+    )
+    return reading.annotations
+
+
+def open_annotations(
+    path: str | Path,
+    movie: LabelSource | DetectionTable,
+    progress: Progress | None = None,
+    *,
+    complete: bool | None = None,
+    distance: float | None = None,
+) -> AnnotationReading:
+    """As `read_annotations`; also describe how the file was read."""
     path = checks.check_path(path, "path")
+    if complete is not None:
+        checks.check_bool(complete, "complete")
     excerpt = getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path} does not exist; expected a file of annotations")
-    graph = _read_graph(path)
+    graph = _read_own_graph(path)
+    is_file = path.is_file() and path.name not in CTC_FILES
+    if is_file and path.suffix.lower() not in (*TABLES, *FILE_SUFFIXES):
+        raise InputError(
+            f"{path} is of an unknown kind; annotations are a table "
+            f"({', '.join(TABLES)}), a GEFF, a file of Mastodon or TrackMate, or a folder with "
+            f"{' or '.join(CTC_FILES)}"
+        )
+    if graph is None and not _is_event_table(path):
+        lineage = _open_lineage(path, excerpt)
+        return _attach(lineage, movie, progress, complete, distance)
     if graph is not None:
         happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
         events = EventTable.join([graph.events, graph.denied])
         annotations = Annotations.of(events, happened)
-    elif path.is_dir() or path.name in CTC_FILES or is_track_table(path):
-        return _match_lineage(_open_truth(path, excerpt), movie, progress)
-    elif path.suffix.lower() in TABLES:
-        annotations = read_annotation_table(path)
+        if complete is False:
+            annotations = annotations[~_is_end(events) | ~happened]
     else:
-        raise InputError(
-            f"{path} is of an unknown kind; annotations are a table "
-            f"({', '.join(TABLES)}), a GEFF, or a folder with "
-            f"{' or '.join(CTC_FILES)}"
-        )
-    return annotations if excerpt is None else annotations.restrict_to(excerpt)
+        annotations = read_annotation_table(path)
+    if excerpt is not None:
+        annotations = annotations.restrict_to(excerpt)
+    summary = f"{path}: {describe_kinds(annotations.events.event)}"
+    none = np.zeros(0, dtype=np.int64)
+    return AnnotationReading(annotations, summary, none, none, np.zeros((0, 0)))
 
 
-def _match_lineage(
-    truth: ctc.CtcLineage | PointLineage,
+def _is_end(events: EventTable) -> Mask:
+    """(n,) whether events are beginnings or ends of tracks."""
+    return np.isin(events.event, (Event.APPEAR, Event.DISAPPEAR))
+
+
+def describe_kinds(events: ArrayLike) -> str:
+    """Describe counts of kinds of events: "120 move, 3 divide"."""
+    counts = np.bincount(np.asarray(events, dtype=np.intp), minlength=len(Event))
+    kinds = [f"{counts[event]:,} {event}" for event in Event if counts[event]]
+    return ", ".join(kinds) or "no events"
+
+
+def _is_event_table(path: Path) -> bool:
+    """Whether a file is a table of events."""
+    if path.suffix.lower() not in TABLES or not path.is_file():
+        return False
+    return path.name not in CTC_FILES and not is_track_table(path)
+
+
+def _attach(
+    lineage: ctc.CtcLineage | PointLineage,
     movie: LabelSource | DetectionTable,
     progress: Progress | None,
-) -> Annotations:
-    """Match a lineage to a movie by masks, or by positions if one has no masks."""
-    if isinstance(truth, ctc.CtcLineage) and not isinstance(movie, DetectionTable):
-        return derive_annotations(truth, movie, progress)
-    return derive_annotations_by_position(truth, movie, progress)
+    complete: bool | None,
+    distance: float | None,
+) -> AnnotationReading:
+    """Attach a lineage to a movie, and derive what it determines."""
+    attachment = attach_lineage(lineage, movie, progress, distance)
+    is_complete, reason = decide_completeness(lineage, attachment, complete)
+    events = derive_known_events(lineage, attachment.matched, is_complete=is_complete)
+    n_open = count_open_tracks(lineage, movie.n_frames, is_complete=is_complete)
+    kind = "complete" if is_complete else "partial"
+    parts = [f"{lineage.source}: a {kind} lineage ({reason})"]
+    parts += lineage.notes if isinstance(lineage, PointLineage) else ()
+    parts += [str(attachment), describe_kinds(events.event)]
+    if n_open:
+        parts.append(f"ends of {n_open:,} tracks are unknown")
+    frame, track = attachment.list_unattached()
+    position = np.zeros((len(frame), 0))
+    if isinstance(lineage, PointLineage):
+        row = [
+            int(np.searchsorted(lineage.track[lineage.rows(t)], cell))
+            + lineage.rows(t).start
+            for t, cell in zip(frame.tolist(), track.tolist(), strict=True)
+        ]
+        position = lineage.position[np.array(row, dtype=np.intp)]
+    return AnnotationReading(
+        Annotations.of(events), "; ".join(parts), frame, track, position
+    )
 
 
-def _open_truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:
+def _open_lineage(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:
     """Open a lineage, cut to the frames of an excerpt."""
-    truth = open_lineage(path)
+    lineage = open_lineage(path)
     if excerpt is None:
-        return truth
-    if excerpt.stop > truth.n_frames:
+        return lineage
+    has_masks = isinstance(lineage, ctc.CtcLineage)
+    if has_masks and excerpt.stop > lineage.n_frames:
         raise InputError(
-            f"{path} has {truth.n_frames} frames, but the excerpt ends with frame "
+            f"{path} has {lineage.n_frames} frames, but the excerpt ends with frame "
             f"{excerpt.stop - 1}; expected the lineage of the whole movie"
         )
-    return truth[excerpt.start : excerpt.stop]
+    return lineage[excerpt.start : excerpt.stop]
 
 
-def _read_graph(path: Path) -> GeffGraph | None:
-    """Read a GEFF; None if the path is anything else."""
+def _read_own_graph(path: Path) -> GeffGraph | None:
+    """Read a GEFF that clew wrote; None if the path is anything else."""
     if not is_zarr(path):
         return None
     # geff and zarr take seconds to load
-    from clew.tracking.io.geff import is_geff, read_geff
+    from clew.tracking.io.geff import is_geff, is_own_geff, read_geff
 
-    return read_geff(path) if is_geff(path) else None
+    return read_geff(path) if is_geff(path) and is_own_geff(path) else None
 
 
 def read_annotation_table(path: str | Path) -> Annotations:

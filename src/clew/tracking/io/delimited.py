@@ -307,7 +307,9 @@ def _is_comment(line: str) -> bool:
 def _find_delimiter(header: str) -> str:
     """The delimiter that occurs most in the header, outside of quotes."""
     unquoted = re.sub(r'"[^"]*"', "", header)
-    return max(DELIMITERS, key=unquoted.count)
+    delimiter = max(DELIMITERS, key=unquoted.count)
+    # btrack separates by single spaces
+    return delimiter if delimiter in unquoted or " " not in header.strip() else " "
 
 
 def _read_records(path: str | Path) -> Iterator[tuple[int, list[str]]]:

@@ -40,6 +40,7 @@ from clew.tracking.io.staging import (
 )
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
+from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import TrackedMovie, as_parts
@@ -91,15 +92,27 @@ class GeffGraph:
 
 def is_geff(path: str | Path) -> bool:
     """Whether a folder is a GEFF; reads JSON only and never opens it as Zarr."""
+    return _read_attributes(path) is not None
+
+
+def is_own_geff(path: str | Path) -> bool:
+    """Whether clew wrote a GEFF, so that its labels are those of the movie."""
+    fields = _read_attributes(path)
+    extra = fields.get("extra") if isinstance(fields, dict) else None
+    return isinstance(extra, dict) and "clew" in extra
+
+
+def _read_attributes(path: str | Path) -> Any:
+    """Read the attribute geff of a folder; None if there is none."""
     for name in (".zattrs", "zarr.json"):
         try:
             content = json.loads(read_bytes(Path(path) / name))
             attributes = content["attributes"] if name == "zarr.json" else content
             if "geff" in attributes:
-                return True
+                return attributes["geff"]
         except (StoreError, ValueError, KeyError, TypeError, RecursionError):
             continue
-    return False
+    return None
 
 
 def write_geff(
@@ -148,6 +161,7 @@ def _write_columns(
         "track_id": _make_property(nodes.track),
         "tracklet_id": _make_property(nodes.segment),
         "lineage_id": _make_property(nodes.family),
+        RECOVERED: _make_property(nodes.recovered.astype(bool)),
     }
     for event, name in NODE_CONFIDENCE.items():
         missing = nodes.accompanied[event]
@@ -309,6 +323,11 @@ def read_geff(path: str | Path) -> GeffGraph:
     graph : GeffGraph
     """
     path = Path(path)
+    return _parse_graph(str(path), load_graph(path))
+
+
+def load_graph(path: Path) -> Any:
+    """Load a GEFF, as the geff library has it, and refuse one that is damaged."""
     refuse_interrupted_write(path.absolute().parent, path.name)
     warn_if_file_changed(path)
     if not is_geff(path):
@@ -335,7 +354,7 @@ def read_geff(path: str | Path) -> GeffGraph:
     _check_properties(path, declared.node_props_metadata, graph["node_props"])
     _check_properties(path, declared.edge_props_metadata, graph["edge_props"])
     _check_complete(path, incomplete, declared.extra)
-    return _parse_graph(str(path), graph)
+    return graph
 
 
 def _check_properties(path: Path, declared: Any, stored: Properties) -> None:
@@ -381,12 +400,7 @@ def _parse_graph(where: str, graph: Any) -> GeffGraph:
     label = label[order]
     _check_duplicates(where, frame, label)
 
-    source, target = _parse_links(graph, order)
-    if not metadata.directed:
-        backward = frame[source] > frame[target]
-        forward_source = np.where(backward, target, source)
-        target = np.where(backward, source, target)
-        source = forward_source
+    source, target = parse_links(graph, order, frame).T
     clew = metadata.extra.get("clew", {})
     first = int(frame[0]) if len(frame) else 0
     last = int(frame[-1]) if len(frame) else -1
@@ -443,15 +457,20 @@ def _parse_positions(axes: Any, nodes: Properties, order: NDArray[np.intp]) -> A
     return position[order].astype(np.float64)
 
 
-def _parse_links(
-    graph: Any, order: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of the sorted nodes at both ends of each edge."""
+def parse_links(
+    graph: Any, order: NDArray[np.intp], frame: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """(k, 2) rows of the sorted nodes at both ends of each edge.
+
+    Edges without a direction lead forward in time.
+    """
     ids = graph["node_ids"][order]
     by_id = np.argsort(ids)
-    rows = by_id[np.searchsorted(ids, graph["edge_ids"], sorter=by_id)]
-    source, target = rows.reshape(-1, 2).T
-    return source, target
+    rows = by_id[np.searchsorted(ids, graph["edge_ids"], sorter=by_id)].reshape(-1, 2)
+    if not graph["metadata"].directed:
+        is_backward = frame[rows[:, 0]] > frame[rows[:, 1]]
+        rows[is_backward] = rows[is_backward, ::-1]
+    return np.asarray(rows)
 
 
 def _parse_denied(where: str, entries: Any) -> EventTable:

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Event, Labels
 from clew.tracking.io.segments import label_components, number_pieces
+from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.parts import LineagePart, TrackedMovie, parts_of
 
 ROWS = 2**18
@@ -41,6 +42,8 @@ class NodeColumns:
     ----------
     id, frame, label, track : ndarray of shape (n,)
     position : ndarray of shape (n, ndim)
+    recovered : ndarray of shape (n,)
+        1 for cells without a given mask.
     segment : ndarray of shape (n,)
         Unbranched piece of a track, see `segments`.
     family : ndarray of shape (n,)
@@ -58,6 +61,7 @@ class NodeColumns:
     label: Labels
     position: NDArray[np.float64]
     track: Labels
+    recovered: NDArray[np.int64]
     segment: NDArray[np.int64]
     family: NDArray[np.int64]
     alone: dict[Event, NDArray[np.float64]]
@@ -118,7 +122,7 @@ def _make_nodes(folder: Path, movie: TrackedMovie) -> tuple[NodeColumns, int]:
     n = movie.n_cells
     numbers = {
         name: _make_column(folder, name, np.int64, n)
-        for name in ("frame", "label", "track", "segment", "family")
+        for name in ("frame", "label", "track", RECOVERED, "segment", "family")
     }
     alone = {event: _make_column(folder, str(event), np.float64, n) for event in LONE}
     accompanied = {
@@ -140,6 +144,7 @@ def _make_nodes(folder: Path, movie: TrackedMovie) -> tuple[NodeColumns, int]:
         numbers["frame"][rows] = cells.frame
         numbers["label"][rows] = cells.label
         numbers["track"][rows] = part.track
+        numbers[RECOVERED][rows] = cells.columns.get(RECOVERED, 0)
         numbers["segment"][rows] = -1
         position[rows] = cells.position
         ids[rows] = np.arange(start, end)

@@ -21,6 +21,7 @@ from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
 from clew.tracking.io.zarr import OME_AXES
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.parts import LineagePart, PartReader, TrackedMovie
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
@@ -151,8 +152,7 @@ def write_label_images(
             f"the lineage is of {n_frames} frames, and {movie.name} has "
             f"{movie.n_frames}"
         )
-    if not tiffs and not layer:
-        movie = None
+    movie = add_recovered(movie, tracked.recovered) if tiffs or layer else None
     largest = int(tracks.id.max(initial=0))
     dtype = np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.uint32)
     if layer and movie is not None:

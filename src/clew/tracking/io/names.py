@@ -12,6 +12,7 @@ LABELS = "tracks.zarr"
 GEFF = "lineage.geff"
 NAPARI = "napari.csv"
 NAPARI_GRAPH = "napari.json"
+SUBMISSION = "submission.csv"
 REPORT = "report.html"
 MANIFEST = "manifest.json"
 """Lists the files of a result with sizes and digests; see `manifest.py`."""
@@ -22,6 +23,7 @@ FORMATS = {
     "geff": f"{GEFF}, a graph with events and confidences",
     "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
     "parquet": f"{EVENTS_PARQUET} and {TRACKS_PARQUET}, for movies of many millions of cells",
+    "submission": f"{SUBMISSION}, nodes and edges as the Biohub competition has them",
     "zarr": f"{LABELS}, an OME-Zarr of label images that carry the tracks' ids",
 }
 BESIDE_MASKS = (
@@ -34,6 +36,7 @@ BESIDE_MASKS = (
     GEFF,
     NAPARI,
     NAPARI_GRAPH,
+    SUBMISSION,
     REPORT,
     MANIFEST,
 )

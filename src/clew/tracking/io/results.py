@@ -28,12 +28,14 @@ from clew.tracking.io.names import (
     NAPARI,
     NAPARI_GRAPH,
     RESULT,
+    SUBMISSION,
     TRACK,
     TRACKS,
     TRACKS_PARQUET,
 )
 from clew.tracking.io.napari import write_napari
 from clew.tracking.io.parquet import write_parquet
+from clew.tracking.io.submission import write_submission
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import TrackedMovie, as_parts, parts_of
@@ -215,6 +217,11 @@ def _write_formats(
     if "parquet" in formats:
         write_parquet(folder / EVENTS_PARQUET, folder / TRACKS_PARQUET, tracked)
         names += [EVENTS_PARQUET, TRACKS_PARQUET]
+    if "submission" in formats:
+        write_submission(
+            folder / SUBMISSION, tracked.lineage(), movie.name, movie.spacing
+        )
+        names.append(SUBMISSION)
     if "zarr" in formats:
         names.append(LABELS)
     return names, counts

@@ -22,6 +22,7 @@ from clew.tracking.io.delimited import (
     parse_integer,
     read_delimited,
 )
+from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.trackmate import read_spots
 from clew.tracking.lineage.track_faults import Faults, printable
 from clew.utils.extras import require_extra
@@ -41,7 +42,7 @@ POSITIONS: Aliases = {
 }
 ALIASES: Aliases = {
     **POSITIONS,
-    "label": ("id", "seg_id", "label_id", "cell_id", "object_id"),
+    "label": ("id", "seg_id", "label_id", "cell_id", "object_id", "labelimageid"),
     "volume": ("area", "size"),
     "intensity": ("intensity_mean", "mean_intensity"),
     "border_distance": (),
@@ -51,8 +52,13 @@ SKIMAGE_AXES = ("centroid_0", "centroid_1", "centroid_2")
 """Axes of a position as scikit-image names them: (z,) y and x."""
 NAPARI_AXES = ("axis_0", "axis_1", "axis_2", "axis_3")
 """Axes of a layer of points as napari saves them: t, (z,) y and x."""
+ILASTIK_AXES = ("object_center_0", "object_center_1", "object_center_2")
+ILASTIK_OLD_AXES = tuple(f"center_of_the_object_{axis}" for axis in range(3))
+"""Axes of a position as ilastik names them: x, y and z."""
 PARQUET = (".parquet", ".pq")
 XML = ".xml"
+POINT_FILES = (".geff", ".mastodon")
+"""Endings of graphs of cells, whose positions are read."""
 TRACKMATE = {
     "label",
     "id",
@@ -70,8 +76,9 @@ Rename = Callable[[list[str]], list[str]]
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file name is that of a table."""
-    return Path(path).suffix.lower() in (".csv", ".tsv", ".txt", XML, *PARQUET)
+    """Whether a file name is that of a table, or of points of another program."""
+    suffix = Path(path).suffix.lower()
+    return suffix in (".csv", ".tsv", ".txt", XML, *PARQUET, *POINT_FILES)
 
 
 def read_detections(
@@ -93,6 +100,8 @@ def read_detections(
     -------
     detections : DetectionTable
     """
+    if Path(path).suffix.lower() in POINT_FILES:
+        return _read_points(Path(path), spacing)
     if Path(path).suffix.lower() == XML:
         table = read_spots(Path(path))
     else:
@@ -128,6 +137,30 @@ def read_detections(
     return detections
 
 
+def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
+    """Read the cells of a graph, without its links."""
+    # it imports this module
+    from clew.tracking.io.track_tables import open_lineage
+
+    lineage = open_lineage(path)
+    if not isinstance(lineage, PointLineage):
+        raise InputError(f"{path} has masks; expected points")
+    scale = check_spacing(spacing, lineage.position.shape[1])
+    label = lineage.label
+    pairs = np.column_stack([lineage.frame, lineage.frame if label is None else label])
+    is_unique = len(np.unique(pairs, axis=0)) == len(pairs)
+    if label is None or not is_unique or label.min(initial=1) < 1:
+        label = _number_rows(lineage.frame)
+    name = printable(path.stem)
+    detections = DetectionTable(
+        lineage.frame, label, lineage.position * scale, name=name
+    )
+    if spacing is not None:
+        detections.spacing = tuple(scale.tolist())
+    detections.source = "the points of a lineage, without its links"
+    return detections
+
+
 def parse_positions(table: Table, faults: Faults) -> NDArray[np.float64]:
     """(n, 2 or 3) positions; z is dropped if it is 0 everywhere, as of TrackMate in 2D."""
     axes = [table.parse_numbers(axis, faults) for axis in "zyx" if axis in table]
@@ -144,6 +177,11 @@ def _parse_labels(
         return np.where(spot == 0, spot.max(initial=0) + 1, spot)  # 0 is background
     if "label" in table:
         return table.parse_integers("label", faults, least=1)
+    return _number_rows(frame)
+
+
+def _number_rows(frame: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) number of each row in its frame, from 1."""
     order = np.argsort(frame, kind="stable")
     number = np.empty_like(frame)
     in_order = frame[order]
@@ -157,6 +195,8 @@ def rename_axes(header: list[str]) -> list[str]:
     for theirs, ours in (
         (SKIMAGE_AXES, ("z", "y", "x")),
         (NAPARI_AXES, ("frame", "z", "y", "x")),
+        (ILASTIK_AXES, ("x", "y", "z")),
+        (ILASTIK_OLD_AXES, ("x", "y", "z")),
     ):
         present = [name for name in theirs if name in header]
         axes: Sequence[str] = ours

@@ -1,100 +1,63 @@
 """Tables of tracks: a row for each cell of each frame.
 
 Read are ``tracks.csv`` and ``tracks.parquet`` of clew, the table of napari with its
-graph, and tables of other programs with the columns frame, track, y, x and perhaps
-parent. Such a lineage has positions where one of the Cell Tracking Challenge has
+graph, those of other programs (see `table_forms`), and any with the columns frame,
+track, y, x and perhaps parent. Such a lineage has positions where one of the Cell Tracking Challenge has
 masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.detections import MAX_FRAMES, check_frame_count
+from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.events import Labels
-from clew.tracking.io import ctc, napari
-from clew.tracking.io.delimited import Aliases, Table, read_column_names
+from clew.tracking.io import ctc, mastodon, napari
+from clew.tracking.io.delimited import (
+    Table,
+    parse_integer,
+    read_column_names,
+    read_delimited,
+)
 from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.io.point_lineage import (
+    PointLineage,
+    make_lineage_of_links,
+    make_lineage_of_tracks,
+)
 from clew.tracking.io.staging import refuse_interrupted_write
-from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
+from clew.tracking.io.table_forms import (
+    CELL_PARENTS,
+    CLEW,
+    TableForm,
+    find_form,
+    find_table_beside,
+)
+from clew.tracking.io.tables import (
+    PARQUET,
+    XML,
+    parse_positions,
+    read_table,
+    rename_axes,
+)
+from clew.tracking.io.trackmate import make_links, read_trackmate
+from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
-from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
 from clew.utils import validation as checks
-from clew.utils.validation import is_number
 
-REQUIRED = ("frame", "track", "y", "x")
-ALIASES: Aliases = {
-    **POSITIONS,
-    "track": ("track_id", "trackid", "particle", "tracklet_id"),
-    "parent": ("parent_id", "parent_track", "parent_track_id", "parenttrackid"),
-}
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
+ZARR_SUFFIXES = (".geff", ".zarr")
 RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
-NO_PARENT_WORDS = ("", "0", "-1", "none", "nan")
-
-
-@dataclass(frozen=True, eq=False)
-class PointLineage:
-    """Tracks and the positions of their cells, without masks.
-
-    Attributes
-    ----------
-    tracks : Tracks
-    frame, track : ndarray of shape (n,)
-        Of each cell; sorted by frame, then track.
-    position : ndarray of shape (n, ndim)
-    n_frames : int
-    source : str
-        The file or folder, for messages.
-    made_from : mapping or None
-        Provenance from the manifest of a result of clew, whose positions are
-        physical.
-    """
-
-    tracks: Tracks
-    frame: NDArray[np.int64]
-    track: Labels
-    position: Array
-    n_frames: int
-    source: str
-    made_from: Mapping[str, Any] | None = None
-
-    @property
-    def spacing(self) -> tuple[float, ...] | None:
-        """Size of a pixel of the tracked movie, if the result has it."""
-        sizes = (self.made_from or {}).get("spacing")
-        if not isinstance(sizes, list):
-            return None
-        if not all(is_number(size) and size > 0 for size in sizes):
-            return None
-        return tuple(float(size) for size in sizes)
-
-    def __getitem__(self, frames: slice) -> PointLineage:
-        """Consecutive frames, counted from 0; tracks are cut at both ends."""
-        selected = range(self.n_frames)[frames]
-        rows = (self.frame >= selected.start) & (self.frame < selected.stop)
-        return replace(
-            self,
-            tracks=self.tracks.within(selected),
-            frame=self.frame[rows] - selected.start,
-            track=self.track[rows],
-            position=self.position[rows],
-            n_frames=len(selected),
-        )
-
-    def cells(self, t: int) -> tuple[Labels, Array]:
-        """Tracks in frame `t`, ascending, and their positions."""
-        rows = slice(*np.searchsorted(self.frame, [t, t + 1]))
-        return self.track[rows], self.position[rows]
+FILE_SUFFIXES = (*SUFFIXES, mastodon.SUFFIX, ".xml")
+"""Endings of files that have a lineage."""
+NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
 def is_track_table(path: Path) -> bool:
@@ -107,22 +70,36 @@ def is_track_table(path: Path) -> bool:
     if napari.napari_graph_path(path).is_file():
         return True
     names = set(read_column_names(path))
-    return not names.isdisjoint({"track", *ALIASES["track"]}) and "event" not in names
+    has_tracks = find_form(names) is not CLEW
+    has_tracks |= not names.isdisjoint({"track", *CLEW.names["track"]})
+    return has_tracks and "event" not in names
 
 
 def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
-    """Open a lineage in masks or in a table of tracks.
+    """Open a lineage in masks, in a table of tracks, or of another program.
 
     Parameters
     ----------
     path : str or Path
-        A table, or a folder; if a folder has both, masks are used.
+        A table, a project of Mastodon, a file of TrackMate, a GEFF, or a folder; if a
+        folder has both masks and tables, masks are used.
     """
     path = checks.check_path(path, "the lineage")
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return read_track_table(path)
+    if path.exists() and mastodon.is_mastodon(path):
+        return mastodon.read_mastodon(path)
+    if path.is_file() and path.suffix.lower() == XML:
+        return read_trackmate(path)
     if path.is_dir():
         refuse_interrupted_write(path)
+        if is_zarr(path) or path.suffix.lower() in ZARR_SUFFIXES:
+            # geff and zarr take seconds to load
+            from clew.tracking.io.geff_lineage import find_geff, read_geff_lineage
+
+            graph = find_geff(path)
+            if graph is not None:
+                return read_geff_lineage(graph)
         masks = (path / RESULT, path / TRUTH, path / "TRA" / TRUTH)
         tables = [path / name for name in RESULT_TABLES if (path / name).is_file()]
         if tables and not any(file.is_file() for file in masks):
@@ -153,23 +130,161 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
     source = source or str(path)
     if path.suffix.lower() == ".csv" and napari.napari_graph_path(path).is_file():
         return _read_napari_table(path)
-    table = read_table(path, ALIASES, REQUIRED, rename_axes)
+    form = CLEW
+    if path.suffix.lower() not in PARQUET:
+        header = rename_axes(read_column_names(path))
+        form = find_form(header)
+        if form is CLEW and CELL_PARENTS.columns <= set(header):
+            form = CELL_PARENTS if _has_parents_of_cells(path) else CLEW
+    kind = "node" if "node" in form.names else "track"
+    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), rename_axes)
     if not len(table):
         raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
     frame = table.parse_integers("frame", faults, least=0)
     table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    # where parents are named, 0 means none, so no track can have it
-    track = table.parse_integers("track", faults, least=1 if "parent" in table else 0)
     position = parse_positions(table, faults)
-    parent = _parse_parents(table, faults)
+    if kind == "node":
+        return _link_cells(path, form, table, frame, position, faults)
+    return _join_tracks(path, source, form, table, frame, position, faults)
+
+
+def _has_parents_of_cells(path: Path) -> bool:
+    """Whether the cells of a track have different parents: the cells before them."""
+    names = ("track_id", "parent_id")
+    table = read_delimited(path, dict.fromkeys(names, ()), ())
+    if len(table.columns) < len(names):
+        return False
+    pairs = set(zip(*(table.columns[name] for name in names), strict=True))
+    return len(pairs) > len({track for track, _ in pairs})
+
+
+def _join_tracks(
+    path: Path,
+    source: str,
+    form: TableForm,
+    table: Table,
+    frame: NDArray[np.int64],
+    position: Array,
+    faults: Faults,
+) -> PointLineage:
+    """Make a lineage of a table in which each cell has a track."""
+    has_zero = _is_zero_a_track(table)
+    least = 0 if has_zero or "parent" not in table else 1
+    if form.program == "ilastik":
+        least = -1
+    track = table.parse_integers("track", faults, least=least)
+    parent = _parse_parents(table, faults, has_zero=has_zero)
     if not len(faults):
-        _check_cells(table, frame, track, parent, faults)
+        rows = np.flatnonzero(track >= 0)
+        cells = Table(table.where, table.row[rows], {})
+        _check_cells(cells, frame[rows], track[rows], parent[rows], faults)
     faults.refuse()
-    if track.min() == 0:
-        track = track + 1
-    parents = dict(zip(track.tolist(), parent.tolist(), strict=True))
-    return _make_lineage(frame, track, position, parents, source)
+    if form.program == "btrack":  # a track without a parent is its own
+        parent = np.where(parent == track, -1, parent)
+    is_cell = track >= 0  # ilastik has objects without a track
+    frame = frame[is_cell]
+    shift = int(track[is_cell].min(initial=1) == 0)
+    track = track[is_cell] + shift
+    parents = {
+        child: mother + shift
+        for child, mother in zip(track.tolist(), parent[is_cell].tolist(), strict=True)
+        if mother >= 0
+    }
+    splits = _read_track_links(path, form.splits)
+    merges = _read_track_links(path, form.merges)
+    notes = [] if form is CLEW else [f"read as a table of {form.program}"]
+    if splits is not None:
+        parents |= {child + shift: mother + shift for mother, child in splits}
+        notes.append(f"{len(splits)} daughters in the table of splits beside it")
+    existing = set(track.tolist())
+    return make_lineage_of_tracks(
+        frame,
+        track,
+        position[is_cell],
+        parents,
+        source,
+        has_parents="parent" in table or splits is not None,
+        unknown_begin=[child + shift for _, child in merges or ()],
+        unknown_end=[
+            mother + shift for mother, _ in merges or () if mother + shift in existing
+        ],
+        notes=notes,
+    )
+
+
+def _is_zero_a_track(table: Table) -> bool:
+    """Whether 0 names a track; where it stands for no parent, it does not."""
+    if "parent" not in table:
+        return True
+    words = {str(cell).lower() for cell in table.columns["parent"]}
+    tracks = {parse_integer(cell) for cell in table.columns["track"]}
+    return 0 in tracks and not words.isdisjoint(NO_PARENT_WORDS)
+
+
+def _read_track_links(
+    path: Path, words: tuple[str, ...]
+) -> list[tuple[int, int]] | None:
+    """Read a table of parents and children beside another; None if there is none."""
+    file = find_table_beside(path, words)
+    if file is None:
+        return None
+    if not file.read_bytes().strip():
+        return []
+    names = ("parent_track_id", "child_track_id")
+    table = read_delimited(file, dict.fromkeys(names, ()), names)
+    faults = Faults(table.where)
+    columns = [table.parse_integers(name, faults, least=0) for name in names]
+    faults.refuse()
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _link_cells(
+    path: Path,
+    form: TableForm,
+    table: Table,
+    frame: NDArray[np.int64],
+    position: Array,
+    faults: Faults,
+) -> PointLineage:
+    """Make a lineage of a table in which cells, and not tracks, have parents."""
+    node = table.parse_integers("node", faults, least=0)
+    tracklet = None
+    if "track" in table:
+        tracklet = table.parse_integers("track", faults, least=0)
+    faults.refuse()
+    if "node_parent" in table:
+        words = [str(cell).lower() for cell in table.columns["node_parent"]]
+        # 0 stands for no parent unless there is such a cell
+        none = NO_PARENT_WORDS if 0 in node else (*NO_PARENT_WORDS, "0")
+        edges = [
+            (word, cell)
+            for word, cell in zip(words, node.tolist(), strict=True)
+            if word not in none
+        ]
+        origin = "parents of cells"
+    else:
+        file = find_table_beside(path, form.edges)
+        if file is None:
+            raise InputError(
+                f"{path} has spots of {form.program}; expected its table of edges "
+                f"beside it, {path.stem}_edges{path.suffix} or edges{path.suffix}"
+            )
+        names = ("spot_source_id", "spot_target_id")
+        links = read_delimited(file, dict.fromkeys(names, ()), names)
+        pairs = zip(*(links.columns[name] for name in names), strict=True)
+        # rows under the header describe the columns
+        edges = [pair for pair in pairs if parse_integer(pair[0]) is not None]
+        origin = f"edges from {file.name}"
+    return make_lineage_of_links(
+        frame,
+        position,
+        make_links(str(path), node, frame, edges),
+        str(path),
+        tracklet=tracklet,
+        is_physical=form.program == "TrackMate",
+        notes=(f"read as a table of {form.program}, {origin}",),
+    )
 
 
 def _read_napari_table(path: Path) -> PointLineage:
@@ -197,66 +312,27 @@ def _read_napari_table(path: Path) -> PointLineage:
         )
     track, frame = ids_and_frames.astype(np.int64).T
     shift = int(track.min() == 0)
+    merged = [child + shift for child, sources in graph.items() if len(sources) > 1]
     parents = {
         child + shift: sources[0] + shift
         for child, sources in graph.items()
         if len(sources) == 1
     }
-    return _make_lineage(frame, track + shift, data[:, 2:], parents, str(path))
-
-
-def _make_lineage(
-    frame: NDArray[np.int64],
-    track: Labels,
-    position: Array,
-    parents: Mapping[int, int],
-    source: str,
-) -> PointLineage:
-    """Make a lineage of checked columns; pieces of a track with gaps become tracks."""
-    check_frame_count(frame, None)
-    order = np.lexsort((frame, track))
-    frame = frame[order]
-    track = track[order]
-    position = position[order]
-    is_new_track = np.diff(track, prepend=0) != 0
-    first = np.flatnonzero(is_new_track | (np.diff(frame, prepend=-2) > 1))
-    last = np.append(first[1:], len(frame)) - 1
-    is_later_piece = ~is_new_track[first]
-
-    name = track[first].copy()
-    n_later = int(is_later_piece.sum())
-    name[is_later_piece] = track.max(initial=0) + 1 + np.arange(n_later)
-    # children descend from the last piece of their parent
-    last_piece = dict(zip(track[first].tolist(), name.tolist(), strict=True))
-    parent_track = [parents.get(old, NO_PARENT) for old in track[first].tolist()]
-    last_parent = [last_piece.get(old, old) for old in parent_track]
-    piece_before = np.append(NO_PARENT, name[:-1])
-    parent = np.where(is_later_piece, piece_before, last_parent).astype(np.int64)
-    tracks = Tracks(name, frame[first], frame[last], parent)
-    check_tracks(tracks, source)
-
-    track = np.repeat(name, last - first + 1)
-    order = np.lexsort((track, frame))
-    return PointLineage(
-        tracks=tracks,
-        frame=frame[order],
-        track=track[order],
-        position=position[order],
-        n_frames=int(frame.max(initial=-1)) + 1,
-        source=source,
+    return make_lineage_of_tracks(
+        frame, track + shift, data[:, 2:], parents, str(path), unknown_begin=merged
     )
 
 
-def _parse_parents(table: Table, faults: Faults) -> Labels:
-    """(n,) parent of the track of each row; `NO_PARENT` if it has none."""
+def _parse_parents(table: Table, faults: Faults, *, has_zero: bool) -> Labels:
+    """(n,) parent of the track of each row; -1 if it has none."""
     if "parent" not in table:
-        return np.full(len(table), NO_PARENT, dtype=np.int64)
+        return np.full(len(table), -1, dtype=np.int64)
+    none = NO_PARENT_WORDS if has_zero else (*NO_PARENT_WORDS, "0", "0.0")
     cells = [
-        NO_PARENT if str(cell).lower() in NO_PARENT_WORDS else cell
-        for cell in table.columns["parent"]
+        -1 if str(cell).lower() in none else cell for cell in table.columns["parent"]
     ]
     column = Table(table.where, table.row, {"parent": cells})
-    return column.parse_integers("parent", faults, least=0)
+    return column.parse_integers("parent", faults, least=-1)
 
 
 def _check_cells(

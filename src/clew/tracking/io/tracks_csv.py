@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clew.learning.task import Array
 from clew.tracking.events import Labels
 from clew.tracking.io.delimited import slice_columns, write_parts
+from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
 from clew.tracking.lineage.tracks import Tracks
@@ -24,7 +25,7 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
     """Write the detections of a lineage by frame, then label.
 
     Positions are physical. A track without a parent has the parent 0. The generation
-    counts divisions from 0.
+    counts divisions from 0. Cells without a given mask are marked by 1 as recovered.
     """
     movie = as_parts(lineage)
     tracks = movie.tracks
@@ -33,7 +34,13 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
     def make_columns(part: LineagePart) -> dict[str, NDArray[Any]]:
         nodes = part.nodes
         return make_cell_columns(
-            nodes.frame, nodes.label, part.track, nodes.position, tracks, generation
+            nodes.frame,
+            nodes.label,
+            part.track,
+            nodes.position,
+            tracks,
+            generation,
+            nodes.columns.get(RECOVERED),
         )
 
     parts = map(make_columns, parts_of(movie))
@@ -52,6 +59,7 @@ def make_cell_columns(
     position: Array,
     tracks: Tracks,
     generation: NDArray[np.int64],
+    recovered: Array | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Columns of detections by name.
 
@@ -62,6 +70,8 @@ def make_cell_columns(
     tracks : Tracks
     generation : ndarray of shape (n_tracks,)
         Generation of each of the `tracks`.
+    recovered : ndarray of shape (n,), optional
+        1 for cells without a given mask; all others have 0.
 
     Returns
     -------
@@ -69,6 +79,8 @@ def make_cell_columns(
     """
     row = np.searchsorted(tracks.id, track)
     axes = AXES[-position.shape[1] :]
+    if recovered is None:
+        recovered = np.zeros(len(frame))
     return {
         "frame": frame,
         "label": label,
@@ -76,4 +88,5 @@ def make_cell_columns(
         "parent": tracks.parent[row],
         **dict(zip(axes, position.T, strict=True)),
         "generation": generation[row],
+        RECOVERED: recovered.astype(np.int64),
     }

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
+from clew.tracking.io.zarr_chunks import check_chunk_sizes
 
 STORE_FILES = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr store."""
@@ -29,6 +30,8 @@ METADATA_FILES = (*STORE_FILES, ".zattrs", ".zmetadata")
 """Files of a store that hold no pixels."""
 OME_AXES = ("t", "c", "z", "y", "x")
 """Axes of an OME-Zarr before 0.3, which did not name them."""
+MAX_EXTRA_BYTES = 2**29
+"""Bytes of a chunk beyond those of a frame; it takes twice as much when it is read."""
 FIRST = "-"
 """Stands for an axis of length one that is left out."""
 SAFE_CODECS = frozenset(
@@ -49,14 +52,12 @@ SAFE_CODECS = frozenset(
         "lz4",
         "lzma",
         "packbits",
-        "pcodec",
         "quantize",
         "sharding_indexed",
         "shuffle",
         "transpose",
         "vlen-bytes",
         "vlen-utf8",
-        "zfpy",
         "zlib",
         "zstd",
     ]
@@ -101,7 +102,9 @@ class ZarrFrames:
         t = range(len(self))[t]
         index = tuple(_index_axis(axis, t) for axis in self.axes)
         try:
-            frame = np.asarray(_open_array(self.path, self.component)[index])
+            array = _open_array(self.path, self.component)
+            check_chunk_sizes(array, self.path / self.component, index)
+            frame = np.asarray(array[index])
         except InputError:
             raise
         except PermissionError as error:
@@ -326,8 +329,10 @@ def _make_frames(
     if has_flat_depth:
         kept.remove("z")
     shape = tuple(sizes[axis] for axis in kept)
-    _check_size(path, "a frame", shape, array.dtype)
-    _check_size(path, "a chunk", array.chunks, array.dtype)
+    frame_bytes = math.prod(shape) * array.dtype.itemsize
+    _check_size(path, "a frame", shape, array.dtype, MAX_FRAME_BYTES)
+    limit = frame_bytes + MAX_EXTRA_BYTES
+    _check_size(path, "a chunk", array.chunks, array.dtype, limit)
     if not sparse:
         _check_chunks(path, component, array, axes.index("t"))
     spacing = None
@@ -350,14 +355,13 @@ def _make_frames(
 
 
 def _check_size(
-    path: Path, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    path: Path, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], limit: int
 ) -> None:
     """Refuse what would not fit into memory."""
     size = math.prod(shape) * dtype.itemsize
-    if size > MAX_FRAME_BYTES:
+    if size > limit:
         raise InputError(
-            f"{path} declares {what} of {size:,} bytes; clew reads up to "
-            f"{MAX_FRAME_BYTES:,}"
+            f"{path} declares {what} of {size:,} bytes; clew reads up to {limit:,}"
         )
 
 
@@ -442,6 +446,7 @@ def list_arrays(path: Path) -> Iterator[tuple[str, Any, Path]]:
         if name != "." and is_node:
             node = group.get(name)
             if isinstance(node, zarr.Array):
+                check_chunk_sizes(node, folder)
                 yield name, node, folder
 
 

@@ -1,15 +1,16 @@
 """Build a lineage from solved frame pairs: all that crosses frame pairs happens here.
 
-Solutions are joined to one graph of detections. Gaps are closed, torn masks repaired,
-splits told from divisions, and track ids assigned. A movie of any length is solved in
+Solutions are joined to one graph of detections. Torn masks are repaired, splits told
+from divisions, gaps closed and filled, and track ids assigned. A movie of any length is solved in
 blocks of frames, whose results stay in files. Only `MovieLinks` of it, some 50 bytes a
 detection, are in memory here; the results are written block by block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +19,8 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage.gaps import (
-    GapLinks,
-    UnlinkedCells,
-    find_gaps,
-)
+from clew.tracking.lineage.fill import RECOVERED, FilledGaps, RecoveredCells
+from clew.tracking.lineage.gaps import GapLinks, find_gaps
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import (
     NO_NODE,
@@ -42,6 +40,9 @@ from clew.tracking.training.calibration import (
     Calibration,
     MovieMargins,
 )
+
+Filler = Callable[[MovieLinks, GapLinks], FilledGaps]
+"""Recovers the cells that are missing in gaps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +66,6 @@ class SolvedBlock:
     typical_volume: float
     n_added: int
     """Annotated events that were not candidates by themselves."""
-    unlinked: Mapping[int, UnlinkedCells | None]
-    """By the first frame of a pair."""
 
     @classmethod
     def of(
@@ -94,7 +93,6 @@ class SolvedBlock:
             max((pair.weight_norm for pair in solutions), default=1.0),
             max((pair.typical_volume for pair in solutions), default=1.0),
             sum(pair.n_added for pair in solutions),
-            {pair.frame: pair.unlinked for pair in solutions},
         )
 
     def links(self) -> BlockLinks:
@@ -135,7 +133,6 @@ class SolvedBlock:
             self.weight_norm,
             self.typical_volume,
             self.n_added,
-            self.unlinked,
         )
 
 
@@ -155,7 +152,6 @@ class BlockLinks:
     weight_norm: float
     typical_volume: float
     n_added: int
-    unlinked: Mapping[int, UnlinkedCells | None]
 
 
 def join_links(blocks: list[BlockLinks]) -> MovieLinks:
@@ -216,6 +212,8 @@ class JoinedMovie:
     """(n,) of each node."""
     tracks: Tracks
     margins: MovieMargins
+    recovered: RecoveredCells | None = None
+    """None where cells were not searched."""
 
     def changes(self, frames: range, calibration: Calibration) -> BlockChanges:
         """Return what the block of some frames takes over."""
@@ -228,21 +226,50 @@ class JoinedMovie:
         others = links.others[rows]
         is_kept = links.successor[nodes] != NO_NODE
         is_kept[moves.sources[:, 0] - nodes.start] = False
+        added = None
+        is_given = np.ones(len(is_kept), dtype=bool)
+        probability = np.full(len(moves), np.nan)
+        if self.recovered is not None:
+            cells = self.recovered
+            rows_within = np.searchsorted(cells.frame, [frames.start, frames.stop])
+            chosen = np.arange(*rows_within.tolist())
+            added = cells[chosen]
+            is_given[self._recovered_nodes[chosen] - nodes.start] = False
+            for side in (moves.targets[:, 0], moves.sources[:, 0]):
+                row = np.searchsorted(self._recovered_nodes, side)
+                row = np.minimum(row, len(cells) - 1)
+                if len(cells):
+                    is_cell = self._recovered_nodes[row] == side
+                    probability[is_cell] = cells.probability[row[is_cell]]
         return BlockChanges(
             self.track[nodes],
-            is_kept,
+            is_kept[is_given],
             EventTable.join([moves.table(links.label), others.table(links.label)]),
             np.concatenate([moves.confidence, others.confidence]),
             np.concatenate([np.zeros(len(moves)), self.context[rows]]),
+            np.append(probability, np.full(len(others), np.nan)),
             calibration,
             links.weight_norm,
+            added,
         )
+
+    @cached_property
+    def _recovered_nodes(self) -> NDArray[np.int64]:
+        """Nodes of the recovered cells, ascending: they are the last of their frames."""
+        if self.recovered is None:
+            return np.zeros(0, np.int64)
+        frame = self.recovered.frame
+        from_end = np.searchsorted(frame, frame, "right") - np.arange(len(frame))
+        return self.links.first_node[frame + 1] - from_end
 
 
 def join_movie(
-    blocks: list[BlockLinks], annotations: Annotations | None = None
+    blocks: list[BlockLinks],
+    annotations: Annotations | None = None,
+    max_gap: int | None = 1,
+    fill: Filler | None = None,
 ) -> JoinedMovie:
-    """Join solved blocks: gaps, torn masks, splits and divisions, and track ids.
+    """Join solved blocks: torn masks, splits and divisions, gaps, and track ids.
 
     Parameters
     ----------
@@ -250,22 +277,27 @@ def join_movie(
         Consecutive ones; the list is emptied to free its memory.
     annotations : Annotations, optional
         Annotated gaps are obeyed, and annotated cells are not repaired.
+    max_gap : int, optional
+        Frames that a cell may be missing; None for a limit from the movie's motion.
+    fill : callable, optional
+        Finds the cells that are missing in gaps. Without it, gaps of one frame are
+        events, and longer ones stay open.
 
     Returns
     -------
     JoinedMovie
     """
-    unlinked = {
-        frame: cells for block in blocks for frame, cells in block.unlinked.items()
-    }
-    links = join_links(blocks)
-    gaps = find_gaps(unlinked, annotations)
-    links = repair_links(links, gaps, annotations)
-    links = classify_splits(_lower_confidence(links, gaps))
+    links = join_events(blocks, annotations)
     others = links.others
     is_torn = find_torn_events(others.kind, others.sources, others.targets).is_torn
     margins = _movie_margins(links, is_torn)
     context = np.where(is_torn, 1.0, others.border)
+    gaps = find_gaps(links, max_gap, annotations)
+    recovered = None
+    if fill is not None:
+        filled = fill(links, gaps)
+        recovered = filled.cells
+        links, context, gaps = _insert_cells(links, context, gaps, filled)
     links, context = _close_gaps(links, gaps, context)
     track, tracks = assign_track_ids(
         links.frame(),
@@ -277,21 +309,25 @@ def join_movie(
         links.others.sources,
         links.others.targets,
     )
-    return JoinedMovie(links, context, track, tracks, margins)
+    return JoinedMovie(links, context, track, tracks, margins, recovered)
 
 
-def repair_links(
-    links: MovieLinks, gaps: GapLinks, annotations: Annotations | None
+def join_events(
+    blocks: list[BlockLinks], annotations: Annotations | None = None
 ) -> MovieLinks:
-    """Repair torn masks, but not annotated cells and ends of gaps."""
-    fixed = [gaps.gaps]
-    if annotations is not None:
-        fixed.append(annotations.to_pairwise().events)
-    sources, targets = links.event_nodes(EventTable.join(fixed))
+    """Join blocks, repair torn masks, and tell splits from divisions."""
+    links = repair_links(join_links(blocks), annotations)
+    return classify_splits(links)
+
+
+def repair_links(links: MovieLinks, annotations: Annotations | None) -> MovieLinks:
+    """Repair torn masks, but not annotated cells."""
     fixed_sources = np.zeros(len(links) + 1, dtype=bool)
     fixed_targets = np.zeros(len(links) + 1, dtype=bool)
-    fixed_sources[sources] = True
-    fixed_targets[targets] = True
+    if annotations is not None:
+        sources, targets = links.event_nodes(annotations.to_pairwise().events)
+        fixed_sources[sources] = True
+        fixed_targets[targets] = True
     return repair_torn_masks(links, fixed_sources[:-1], fixed_targets[:-1])
 
 
@@ -299,8 +335,7 @@ def repair_events(source: Source, solutions: Sequence[PairSolution]) -> EventTab
     """Return the events of consecutive frame pairs, with torn masks repaired."""
     frames = range(solutions[0].frame, solutions[-1].frame + 2)
     block = SolvedBlock.of(source, frames, solutions)
-    gaps = find_gaps(block.unlinked)
-    links = repair_links(join_links([block.links()]), gaps, None)
+    links = repair_links(join_links([block.links()]), None)
     nodes = np.arange(len(links), dtype=np.int32)
     moves = np.flatnonzero(links.successor != NO_NODE)
     table = NodeEvents.of_kind(
@@ -344,15 +379,17 @@ def lineage_of_blocks(
     n_frames: int,
     annotations: Annotations | None = None,
     calibration: Calibration = GENERIC_CALIBRATION,
+    max_gap: int | None = 1,
+    fill: Filler | None = None,
 ) -> Lineage:
-    """Build the lineage of a movie from all its blocks, in memory."""
-    movie = join_movie([block.links() for block in blocks], annotations)
+    """Build the lineage of a movie from all its blocks, in memory; see `join_movie`."""
+    movie = join_movie([block.links() for block in blocks], annotations, max_gap, fill)
     calibration = calibration.of_movie(movie.margins)
     parts = [
         finish_block(block, movie.changes(block.frames, calibration))
         for block in blocks
     ]
-    return join_parts(parts, n_frames)
+    return join_parts(parts, n_frames, movie.recovered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,9 +404,13 @@ class BlockChanges:
     """All events but the moves that stay."""
     confidence: Array
     context: Array
+    probability: Array
+    """Of moves of recovered cells; NaN for events that the calibration is for."""
     calibration: Calibration
     """Of the movie."""
     weight_norm: float
+    recovered: RecoveredCells | None
+    """In the frames of the block; None where cells were not searched."""
 
 
 def finish_block(block: SolvedBlock, changes: BlockChanges) -> LineagePart:
@@ -383,19 +424,42 @@ def finish_block(block: SolvedBlock, changes: BlockChanges) -> LineagePart:
     events = EventTable.join([block.events[moves], changes.events])
     confidence = np.concatenate([block.confidence[moves], changes.confidence])
     context = np.concatenate([np.zeros(len(moves)), changes.context])
+    known = np.append(np.full(len(moves), np.nan), changes.probability)
     order = _sort_order(events)
     events = events[order]
     confidence = confidence[order]
     probability = changes.calibration.probability(
         events.event, confidence, changes.weight_norm, context[order]
     )
+    known = known[order]
+    probability = np.where(np.isnan(known), probability, known)
+    nodes = block.nodes
+    if changes.recovered is not None:
+        nodes = _add_nodes(nodes, changes.recovered)
     return LineagePart(
         (first, block.frames.stop - 1),
-        block.nodes,
+        nodes,
         changes.track.astype(np.int64),
         events,
         confidence,
         probability,
+    )
+
+
+def _add_nodes(nodes: Nodes, cells: RecoveredCells) -> Nodes:
+    """Add recovered cells to nodes, and a column that marks them."""
+    order = np.argsort(np.append(nodes.frame, cells.frame), kind="stable")
+    columns = {
+        name: np.append(column, cells.columns[name])[order]
+        for name, column in nodes.columns.items()
+    }
+    is_recovered = np.arange(len(order)) >= len(nodes.frame)
+    columns[RECOVERED] = is_recovered[order].astype(np.float64)
+    return Nodes(
+        np.append(nodes.frame, cells.frame)[order],
+        np.append(nodes.label, cells.label)[order],
+        np.concatenate([nodes.position, cells.position])[order],
+        columns,
     )
 
 
@@ -448,35 +512,102 @@ def _find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.int
     return np.where(ends[rows[at], 0] == nodes, rows[at], -1)
 
 
-def _lower_confidence(links: MovieLinks, gaps: GapLinks) -> MovieLinks:
-    """Bound the confidence of ends that could have been those of a gap."""
-    confidence = links.others.confidence.copy()
-    sources, targets = links.event_nodes(gaps.open_ends)
-    for kind, nodes in ((Event.DISAPPEAR, sources), (Event.APPEAR, targets)):
-        is_kind = gaps.open_ends.event == kind
-        rows = _find_ends(links, nodes[is_kind, 0], kind)
-        bound = gaps.open_confidence[is_kind]
-        exists = rows >= 0
-        confidence[rows[exists]] = np.minimum(confidence[rows[exists]], bound[exists])
-    return links.with_others(replace(links.others, confidence=confidence))
+def _insert_cells(
+    links: MovieLinks, context: Array, gaps: GapLinks, filled: FilledGaps
+) -> tuple[MovieLinks, Array, GapLinks]:
+    """Insert recovered cells with moves through them; return the gaps that are left."""
+    cells = filled.cells
+    if not len(cells):
+        return links, context, gaps
+    n_added = np.bincount(cells.frame, minlength=links.n_frames)
+    before = np.append(0, np.cumsum(n_added))
+    first_node = links.first_node + before
+    shift = np.repeat(before[:-1], np.diff(links.first_node)).astype(np.int32)
+    place = np.append(np.arange(len(links), dtype=np.int32) + shift, NO_NODE)
+    rank = np.arange(len(cells)) - np.searchsorted(cells.frame, cells.frame)
+    new = (first_node[cells.frame + 1] - n_added[cells.frame] + rank).astype(np.int32)
+    n = int(first_node[-1])
+
+    def spread(old: NDArray[Any], added: Any) -> NDArray[Any]:
+        """Put rows of old and of added nodes into their new places."""
+        whole = np.empty((n, *old.shape[1:]), dtype=old.dtype)
+        whole[place[:-1]] = old
+        whole[new] = added
+        return whole
+
+    closed = gaps[filled.is_filled]
+    # Each gap's nodes in order of time: its source, the recovered cells, its target.
+    node = np.concatenate([place[closed.source], new, place[closed.target]])
+    number = np.flatnonzero(filled.is_filled)
+    gap = np.concatenate([number, filled.gap, number])
+    order = np.lexsort((node, gap))
+    node = node[order]
+    gap = gap[order]
+    follows = np.flatnonzero(gap[1:] == gap[:-1])
+    source = node[follows]
+    target = node[follows + 1]
+    confidence = links.weight_norm * gaps.confidence[gap[follows]]
+
+    others = links.others
+    vanishing = _find_ends(links, closed.source, Event.DISAPPEAR)
+    emerging = _find_ends(links, closed.target, Event.APPEAR)
+    kept = np.ones(len(others), dtype=bool)
+    kept[vanishing] = False
+    kept[emerging] = False
+    successor = spread(place[links.successor], NO_NODE)
+    successor[source] = target
+    move_confidence = spread(links.move_confidence, 0.0)
+    move_confidence[source] = confidence
+    frame = np.searchsorted(first_node, source, "right") - 1
+    moves = NodeEvents.of_kind(
+        Event.MOVE, frame.astype(np.int32), source, target, confidence
+    )
+    changed = _renumber(links.changed_moves, place)
+    wide = np.result_type(links.label.dtype, np.min_scalar_type(cells.label.max()))
+    whole = replace(
+        links,
+        first_node=first_node,
+        label=spread(links.label.astype(wide), cells.label),
+        position=spread(links.position, cells.position),
+        columns={
+            name: spread(column, cells.columns[name])
+            for name, column in links.columns.items()
+        },
+        successor=successor,
+        move_confidence=move_confidence,
+        others=_renumber(others[kept], place),
+        changed_moves=NodeEvents.join([changed, moves]),
+    )
+    rest = gaps[~filled.is_filled]
+    rest = replace(rest, source=place[rest.source], target=place[rest.target])
+    return whole, context[kept], rest
+
+
+def _renumber(events: NodeEvents, place: NodeIds) -> NodeEvents:
+    """Events of nodes at new places; the last place is that of `NO_NODE`."""
+    return replace(events, sources=place[events.sources], targets=place[events.targets])
 
 
 def _close_gaps(
     links: MovieLinks, gaps: GapLinks, context: Array
 ) -> tuple[MovieLinks, Array]:
-    """Replace the ends of gaps by the gaps; contexts go with the events."""
-    if not len(gaps.gaps):
+    """Replace the ends of gaps of one frame by events; contexts stay with theirs."""
+    first = links.first_node
+    span = np.searchsorted(first, gaps.target, "right") - np.searchsorted(
+        first, gaps.source, "right"
+    )
+    gaps = gaps[span == Event.GAP.span]
+    if not len(gaps.source):
         return links, context
     others = links.others
-    sources, targets = links.event_nodes(gaps.gaps)
-    vanishing = _find_ends(links, sources[:, 0], Event.DISAPPEAR)
-    emerging = _find_ends(links, targets[:, 0], Event.APPEAR)
+    vanishing = _find_ends(links, gaps.source, Event.DISAPPEAR)
+    emerging = _find_ends(links, gaps.target, Event.APPEAR)
     kind = others.kind.copy()
     kind[vanishing] = Event.GAP
     target_nodes = others.targets.copy()
-    target_nodes[vanishing, 0] = targets[:, 0]
+    target_nodes[vanishing, 0] = gaps.target
     confidence = others.confidence.copy()
-    confidence[vanishing] = gaps.confidence
+    confidence[vanishing] = links.weight_norm * gaps.confidence
     kept = np.ones(len(others), dtype=bool)
     kept[emerging] = False
     closed = replace(others, kind=kind, targets=target_nodes, confidence=confidence)

@@ -21,6 +21,8 @@ from clew.utils.validation import check_int, short_repr
 if TYPE_CHECKING:
     import networkx as nx
 
+    from clew.tracking.lineage.fill import RecoveredCells
+
 
 class Edges(NamedTuple):
     """Links between nodes, in the order of their events; (k,) each."""
@@ -52,6 +54,8 @@ class Lineage:
     """(n,) each: measurements by which identities are matched, "volume" and "intensity" where there are any."""
     probability: Array | None = None
     """(m,) that each event is right, see `model.probability`; None where nobody calibrated the confidences."""
+    recovered: RecoveredCells | None = None
+    """Nodes without a given mask, which the column "recovered" marks; None where they were not searched."""
 
     def __post_init__(self) -> None:
         """Refuse what is no lineage."""
@@ -251,6 +255,43 @@ class Lineage:
     def tracks(self) -> Tracks:
         """The table of tracks, merges and splits resolved as the format of the Cell Tracking Challenge allows."""
         return self._resolved[1]
+
+    def without_recovered(self) -> Lineage:
+        """The cells with given masks alone: filled gaps are open again, those of one frame are gaps."""
+        is_recovered = np.append(self.columns.get("recovered", np.zeros(0)), 0) > 0
+        if self.recovered is None or not is_recovered.any():
+            return self
+        source, target = self.sources[:, 0], self.targets[:, 0]
+        leads_in = is_recovered[target] & ~is_recovered[source]
+        leads_out = is_recovered[source] & ~is_recovered[target]
+        dropped = is_recovered[source] | is_recovered[target]
+        back = np.full(len(is_recovered), NO_NODE, dtype=np.int32)
+        back[source[leads_out]] = target[leads_out]
+        after = back[target[leads_in]]  # NO_NODE where the gap is longer than a frame
+        events = self.events
+        kind, targets = events.event.copy(), events.targets.copy()
+        kind[leads_in] = np.where(after == NO_NODE, Event.DISAPPEAR, Event.GAP)
+        targets[leads_in, 0] = np.where(after == NO_NODE, NONE, self.label[after])
+        sources = events.sources.copy()
+        kind[leads_out], sources[leads_out] = Event.APPEAR, NONE
+        is_closed = leads_out & np.isin(target, after[after != NO_NODE])
+        kept = (~dropped | leads_in | leads_out) & ~is_closed
+        table = EventTable(events.frame, kind, sources, targets)
+        nodes = ~is_recovered[:-1]
+        return Lineage(
+            self.n_frames,
+            self.frame[nodes],
+            self.label[nodes],
+            self.position[nodes],
+            table[kept],
+            self.confidence[kept],
+            {
+                name: column[nodes]
+                for name, column in self.columns.items()
+                if name != "recovered"
+            },
+            None if self.probability is None else self.probability[kept],
+        )
 
     def counts(self) -> NDArray[np.int64]:
         """(n_frames − 1, 7) how many events of each kind lead from each frame to the next."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from clew.learning.task import Array
 from clew.tracking.events import EventTable, Labels
+from clew.tracking.lineage.fill import RecoveredCells
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.solve import Nodes
@@ -59,6 +60,10 @@ class TrackedMovie(Protocol):
     def tracks(self) -> Tracks:
         """The table of tracks."""
 
+    @property
+    def recovered(self) -> RecoveredCells | None:
+        """Cells without a given mask; None where they were not searched."""
+
     def readers(self) -> Sequence[PartReader]:
         """Return the parts, not read yet."""
 
@@ -97,6 +102,11 @@ class LineageInParts:
     def tracks(self) -> Tracks:
         """The table of tracks."""
         return self.whole.tracks
+
+    @property
+    def recovered(self) -> RecoveredCells | None:
+        """Cells without a given mask."""
+        return self.whole.recovered
 
     def readers(self) -> Sequence[PartReader]:
         """Return slices of the lineage."""
@@ -145,7 +155,11 @@ class _PartInMemory:
         return self.part
 
 
-def join_parts(parts: Sequence[LineagePart], n_frames: int) -> Lineage:
+def join_parts(
+    parts: Sequence[LineagePart],
+    n_frames: int,
+    recovered: RecoveredCells | None = None,
+) -> Lineage:
     """Join the parts of a whole movie to a lineage in memory."""
     names = set.intersection(*(set(part.nodes.columns) for part in parts))
     columns = {
@@ -162,4 +176,5 @@ def join_parts(parts: Sequence[LineagePart], n_frames: int) -> Lineage:
         np.concatenate([part.confidence for part in parts]),
         columns,
         np.concatenate(probabilities) if len(probabilities) == len(parts) else None,
+        recovered,
     )

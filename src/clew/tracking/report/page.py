@@ -9,6 +9,7 @@ import numpy as np
 from clew.errors import InputError
 from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.events import Event
+from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
@@ -69,6 +70,7 @@ def make_report(
             f"movie {movie.name} has {movie.n_frames} in {movie.ndim}; a report needs "
             "the movie that was tracked"
         )
+    movie = add_recovered(movie, lineage.recovered)
     name = movie.name if movie is not None else ""
     heading = escape_text(title or name or "Lineage")
     source = ""

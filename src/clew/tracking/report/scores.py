@@ -101,6 +101,8 @@ def _describe_confusion(loss: TaskLoss, event: Event) -> str:
 def _render_aogm(evaluation: Evaluation) -> str:
     """Operations that turn the result into the truth, and their cost."""
     aogm = evaluation.aogm
+    if aogm is None:
+        return ""
     rows = [(name, f"{getattr(aogm, part):,}") for part, name in AOGM_PARTS.items()]
     rows.append(("AOGM, the weighted sum", format_number(aogm.total)))
     rows.append(("avoidable with these detections", format_number(aogm.avoidable)))
@@ -109,6 +111,8 @@ def _render_aogm(evaluation: Evaluation) -> str:
 
 def _list_scores(evaluation: Evaluation) -> list[tuple[str, str]]:
     """Scores of the challenge; without masks only TRA, which follows from AOGM."""
+    if evaluation.aogm is None:
+        return [] if evaluation.sparse is None else evaluation.sparse.rows()
     if evaluation.scores is None:
         return [("TRA, tracking", f"{evaluation.aogm.score:.4f}")]
     rows = []

@@ -1,8 +1,7 @@
 """Training examples: each annotated frame pair is a 0/1 program, partially annotated.
 
-`Tracker.fit`, the annotation page and the experiments learn from these. The gaps over a
-frame are an example too. With a prior, its almost certain predictions are pseudo-labels
-(`pseudo_labels.py`).
+`Tracker.fit`, the annotation page and the experiments learn from these. With a
+prior, its almost certain predictions are pseudo-labels (`pseudo_labels.py`).
 
 Some annotations contradict a frame pair and are explained by the pairs around it: a
 mask that is torn for one frame parts and merges between two frames, and over three of
@@ -17,22 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import numpy as np
-
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array, Mask
 from clew.models.binary_program import BinaryProgram, Program
 from clew.tracking.assignment.assignment import make_program
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
-from clew.tracking.events import Annotations, Event, EventTable, Labels
+from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage.build import repair_events
-from clew.tracking.lineage.gaps import (
-    GapEnds,
-    GapProblem,
-    gap_annotations,
-    gap_weights,
-)
-from clew.tracking.profile import sample_evenly
 from clew.tracking.solve import solve_pairs
 from clew.tracking.training.prior import add_prior_feature, combine_with_prior
 from clew.tracking.training.pseudo_labels import PseudoLabels
@@ -188,99 +178,6 @@ def build_examples(
         for example, of_pair in zip(examples, of_pairs, strict=True)
     ]
     return learnable if any(item.annotated for item in learnable) else examples
-
-
-@dataclass(frozen=True, eq=False)
-class GapExample(TrainingExample):
-    """The gaps over a frame; `annotated` are candidates of the gap problem."""
-
-    problem: GapProblem
-
-    def _predict(self, w: Array) -> Any:
-        """Chosen candidates of the gap problem."""
-        weights = gap_weights(w, self.pair.profile.groups)
-        return self.problem.solve(weights, {}).chosen
-
-
-def build_gap_examples(
-    examples: Sequence[TrainingExample],
-    annotations: Annotations,
-    prior: Array | None = None,
-) -> list[GapExample]:
-    """Return one example for each frame with annotated ends of gaps around it.
-
-    Where gaps are annotated, annotated appearances and disappearances are none. Where
-    no gap is annotated they may be gaps, and there is nothing to learn from.
-    """
-    if not len(annotations.select_gaps()):
-        return []
-    pairs = {example.pair.a.frame: example.pair for example in examples}
-    gap_examples = [
-        _build_gap_example(pairs[frame], pairs[frame + 1], annotations, prior)
-        for frame in sorted(pairs)
-        if frame + 1 in pairs
-    ]
-    return [example for example in gap_examples if example is not None]
-
-
-def _build_gap_example(
-    before: FramePair,
-    after: FramePair,
-    annotations: Annotations,
-    prior: Array | None,
-) -> GapExample | None:
-    """The gaps between two pairs that share a frame; None if no ends are annotated.
-
-    As many cells that are never missing take part, over which there is no gap however
-    well they fit. They teach that the place of a missing cell is free.
-    """
-    profile = before.profile
-    if Event.GAP not in profile.events:
-        return None
-    frame = before.a.frame
-    ends = gap_annotations(annotations, frame)
-    n_vanished = int(np.count_nonzero(ends.events.sources[:, 0]))
-    n_emerged = int(np.count_nonzero(ends.events.targets[:, 0]))
-    if not n_vanished or not n_emerged:
-        return None
-    seen = _cells_seen_throughout(annotations, frame)
-    stay = EventTable.of(
-        [
-            event
-            for first, last in sample_evenly(seen.tolist(), max(n_vanished, n_emerged))
-            for event in (
-                (frame, Event.DISAPPEAR, (first,), ()),
-                (frame, Event.APPEAR, (), (last,)),
-            )
-        ]
-    )
-    choices = Annotations.of(
-        EventTable.join([ends.events, stay]),
-        np.append(ends.happened, np.ones(len(stay), dtype=bool)),
-    )
-    vanished = before.a.rows(choices.events.sources[:, 0])
-    emerged = after.b.rows(choices.events.targets[:, 0])
-    problem = GapProblem.of(
-        GapEnds.vanishing(before, np.setdiff1d(vanished, [-1])),
-        GapEnds.emerging(after, np.setdiff1d(emerged, [-1])),
-        profile,
-        choices,
-    )
-    n_weights = sum(block.shape[1] for block in before.blocks.values())
-    features = add_prior_feature(problem.design_matrix(n_weights), prior)
-    program = make_program(problem.candidates, features)
-    return GapExample(before, program, problem.find_annotated(choices), problem)
-
-
-def _cells_seen_throughout(annotations: Annotations, frame: int) -> Labels:
-    """Labels (n, 2), in a frame and two frames later, of cells that move twice."""
-    moves = annotations.select_moves()
-    first = moves[moves.frame == frame]
-    second = moves[moves.frame == frame + 1]
-    _, rows, next_rows = np.intersect1d(
-        first.targets[:, 0], second.sources[:, 0], return_indices=True
-    )
-    return np.column_stack([first.sources[rows, 0], second.targets[next_rows, 0]])
 
 
 def add_starts(algorithm: str | Algorithm) -> Algorithm:

@@ -13,9 +13,9 @@ from typing import Any
 FILE = "generic_weights.json"
 
 
-def load_generic() -> dict[str, Any]:
+def load_generic(file: str = FILE) -> dict[str, Any]:
     """Read the weights and coefficients that come with clew."""
-    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    text = files(__package__).joinpath(file).read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
 
@@ -47,5 +47,3 @@ SPLIT_SLOPE: float = _SPLITS["slope"]
 
 FALSE_MERGES: float = _CONTENT["false_rates"]["merges"]
 """Share of events that look like merges in movies without merges."""
-FALSE_GAPS: float = _CONTENT["false_rates"]["gaps"]
-"""Share of events that look like gaps in movies without gaps."""

@@ -207,7 +207,8 @@ def test_detections_are_a_movie_with_the_images(sequence):
     assert "masks from 01_SEG" in movie.source
     counts = [int(movie.label(t).max()) for t in range(4)]
     assert counts == [8, 7, 6, 5]
-    assert total == sum(counts)
+    assert total.n_cells == sum(counts)
+    assert total.doubts == []
     write_detections(
         open_frames(sequence), folder
     )  # again: the older masks are replaced

@@ -1,16 +1,13 @@
-"""Detect cells in raw images: smoothing, a local threshold, a watershed.
+"""Detect bright, roundish cells: smoothing, a local threshold, a watershed.
 
-Good enough to start with. For crowded or textured cells, masks by a trained network
-(Cellpose, StarDist) are better.
+This serves fluorescent nuclei on a dark ground. Cells in phase contrast or DIC, and
+cells that fill the frame, need a trained network (`methods`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +20,7 @@ from skimage.segmentation import relabel_sequential, watershed
 
 from clew.errors import InputError
 from clew.learning.task import Array, Mask
-from clew.parallel import ThreadExecutor
 from clew.tracking.frames import Frames
-from clew.tracking.io import tiff
-from clew.tracking.io.ctc import check_result_folder, is_mask_file
-from clew.tracking.io.manifest import write_atomically
-from clew.tracking.io.names import DETECT
-from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.utils.validation import check_list, check_positive, is_number, short_repr
 
 MIN_DIAMETER = 4.0
@@ -136,57 +127,6 @@ def fit_settings(
     frames = np.unique(np.linspace(0, last, N_DIAMETER_FRAMES).astype(int))
     diameters = [_estimate_diameter(_check_image(images[t]), settings) for t in frames]
     return replace(settings, diameter=float(np.median(diameters)))
-
-
-def write_detections(
-    images: Frames,
-    folder: str | Path,
-    settings: DetectionSettings | None = None,
-    n_jobs: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Detect the cells of all frames, and write ``mask000.tif``, ``mask001.tif`` ….
-
-    Parameters
-    ----------
-    images : Frames
-        Masks get the numbers of the images.
-    folder : str or Path
-        Older masks that clew detected are replaced as a whole. A folder with other
-        files, or with masks that were corrected by hand, is refused.
-    settings : DetectionSettings, optional
-    n_jobs : int, optional
-        Number of threads; each has one frame in memory.
-    progress : callable, optional
-        Called with the number of frames done and in all.
-
-    Returns
-    -------
-    n_cells : int
-    """
-    check_result_folder(folder, DETECT)
-    fitted = fit_settings(images, settings)
-    n_frames = len(images)
-    first = images.first
-    n_digits = max(3, len(str(first + n_frames - 1)))
-
-    def write_frame(stage: Path, t: int) -> tuple[int, bytes]:
-        image = images[t]
-        labels = detect_frame(image, settings=fitted)
-        tiff.write_frame(stage / f"mask{t + first:0{n_digits}}.tif", labels)
-        return int(labels.max(initial=0)), hash_frame(image)
-
-    n_cells = 0
-    digests = []
-    made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n_frames}
-    with write_atomically(Path(folder), DETECT, is_mask_file, made_from) as stage:
-        write = partial(write_frame, stage)
-        threads = ThreadExecutor(n_jobs)
-        for count, digest in threads.map(write, range(n_frames), progress):
-            n_cells += count
-            digests.append(digest)
-        made_from["images_blake2b"] = hash_parts(digests)
-    return n_cells
 
 
 def _check_image(image: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,0 +1,75 @@
+"""The table of nodes and edges that the Biohub cell tracking competition asks for.
+
+All rows have the same columns; those that do not apply are -1. Positions are whole
+pixels. Links over gaps are left out, since the competition does not know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.tracking.io.delimited import slice_columns, write_delimited
+from clew.tracking.io.tables import check_spacing
+from clew.tracking.lineage.lineage import Lineage
+
+HEADER = (
+    "id",
+    "dataset",
+    "row_type",
+    "node_id",
+    "t",
+    "z",
+    "y",
+    "x",
+    "source_id",
+    "target_id",
+)
+
+
+def write_submission(
+    path: str | Path,
+    lineage: Lineage,
+    dataset: str,
+    spacing: Sequence[float] | None = None,
+) -> None:
+    """Write a lineage as a table of nodes, then edges.
+
+    Parameters
+    ----------
+    path : str or Path
+    lineage : Lineage
+    dataset : str
+        Name of the movie.
+    spacing : sequence of float, optional
+        Size of a pixel, by which positions are divided.
+    """
+    n = len(lineage.frame)
+    ndim = lineage.position.shape[1]
+    pixel = np.rint(lineage.position / check_spacing(spacing, ndim)).astype(np.int64)
+    source, target, _ = lineage.edges
+    is_step = lineage.frame[target] == lineage.frame[source] + 1
+    ends = 1 + np.column_stack([source, target])[is_step]
+    n_rows = n + len(ends)
+
+    def fill(values: NDArray[np.int64], first: int = 0) -> NDArray[np.int64]:
+        column = np.full(n_rows, -1, dtype=np.int64)
+        column[first : first + len(values)] = values
+        return column
+
+    axes = np.zeros((3, n), dtype=np.int64)
+    axes[3 - ndim :] = np.maximum(pixel, 0).T
+    columns = [
+        np.arange(n_rows),
+        np.full(n_rows, dataset),
+        np.repeat(["node", "edge"], [n, len(ends)]),
+        fill(np.arange(1, n + 1)),
+        fill(lineage.frame),
+        *(fill(axis) for axis in axes),
+        *(fill(end, n) for end in ends.T),
+    ]
+    write_delimited(path, list(HEADER), n_rows, partial(slice_columns, columns))

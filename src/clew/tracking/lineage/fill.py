@@ -1,0 +1,383 @@
+"""Fill gaps: find the cells that are missing in them, with a place and a mask.
+
+The place is interpolated between both ends of a gap. In images, it is corrected to where
+the frame looks most like the cell before and after the gap (normalized correlation). The
+mask is that of the nearer end, moved there, on pixels that belong to no other cell. So
+a recovered cell never covers a mask that was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from skimage.feature import match_template
+
+from clew.learning.task import Array, Indices, Mask
+from clew.tracking.events import Labels
+from clew.tracking.frames import PaintedFrames, Patch
+from clew.tracking.lineage.gaps import GapLinks
+from clew.tracking.lineage.links import MovieLinks
+from clew.tracking.measurement.regions import Runs
+from clew.tracking.movie import Movie
+from clew.tracking.scales import MapFunction
+
+RECOVERED = "recovered"
+"""Column of a lineage: 1 for cells that were recovered, 0 for given ones."""
+MIN_FREE_SHARE = 0.5
+"""Share of a moved mask that must be free for the cell to be recovered."""
+SEARCH_SHARE = 0.5
+"""Diameters around the interpolated place in which the cell is searched."""
+MARGIN_SHARE = 0.25
+"""Diameters around a mask that belong to the look of a cell."""
+DISTANCE_PENALTY = 1.0
+"""Loss of correlation that a place at the end of the search must make up for."""
+
+AnyMovie = TypeVar("AnyMovie")
+
+
+@dataclass(frozen=True, eq=False)
+class RecoveredCells:
+    """Cells that were recovered, sorted by frame, then label; (n,) each."""
+
+    frame: NDArray[np.int64]
+    label: Labels
+    """Above those of all given cells of the frame."""
+    position: Array
+    """(n, ndim) physical."""
+    columns: Mapping[str, Array]
+    """Measurements, interpolated."""
+    probability: Array
+    """That the cell is there."""
+    corner: Indices
+    """(n, ndim) first pixel of each mask's box."""
+    masks: Sequence[Mask]
+    """n boxes; none for tables of detections."""
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, rows: Indices) -> Self:
+        return replace(
+            self,
+            frame=self.frame[rows],
+            label=self.label[rows],
+            position=self.position[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
+            probability=self.probability[rows],
+            corner=self.corner[rows],
+            masks=[self.masks[row] for row in rows] if len(self.masks) else [],
+        )
+
+    def within(self, frames: range) -> Self:
+        """Return the cells of some frames, counted from the first of these."""
+        rows = np.searchsorted(self.frame, [frames.start, frames.stop]).tolist()
+        cells = self[np.arange(*rows)]
+        return replace(cells, frame=cells.frame - frames.start)
+
+
+def add_recovered(movie: AnyMovie, cells: RecoveredCells | None) -> AnyMovie:
+    """Return a movie whose label images have the recovered cells; tables unchanged."""
+    if cells is None or not len(cells) or not isinstance(movie, Movie):
+        return movie
+    patches: dict[int, list[Patch]] = {}
+    for row, t in enumerate(cells.frame.tolist()):
+        corner = tuple(cells.corner[row].tolist())
+        patch = Patch(int(cells.label[row]), corner, cells.masks[row])
+        patches.setdefault(t, []).append(patch)
+    return replace(movie, labels=PaintedFrames(movie.labels, patches))
+
+
+class FilledGaps(NamedTuple):
+    """What became of the gaps of a movie."""
+
+    is_filled: Mask
+    """(g,) whether a cell was recovered in each frame of a gap."""
+    cells: RecoveredCells
+    gap: Indices
+    """(n,) the gap of each recovered cell."""
+
+
+class _MissingCells(NamedTuple):
+    """Cells that are missing in gaps, in order of time; (n,) each."""
+
+    frame: NDArray[np.int64]
+    gap: Indices
+    share: Array
+    """Part of the time from the source to the target of the gap that has passed."""
+    position: Array
+    """(n, ndim) interpolated."""
+
+
+class Template(NamedTuple):
+    """A cell at one end of a gap."""
+
+    center: Array
+    """Of its mask, in pixels."""
+    corner: Indices
+    """First pixel of the mask's box."""
+    mask: Mask
+    look_corner: Indices
+    """First pixel of the look."""
+    look: NDArray[np.float32] | None
+    """The image around the cell; None without images."""
+
+    @property
+    def diameter(self) -> float:
+        """Geometric mean of the sides of the mask's box."""
+        return float(np.prod(self.mask.shape) ** (1 / self.mask.ndim))
+
+
+def fill_gaps(
+    movie: Movie | None, links: MovieLinks, gaps: GapLinks, map_function: MapFunction
+) -> FilledGaps:
+    """Recover the cells that are missing in gaps.
+
+    Parameters
+    ----------
+    movie : Movie or None
+        None for a table of detections.
+    links : MovieLinks
+    gaps : GapLinks
+    map_function : callable
+        Applies a function to frames, in threads or on a cluster.
+
+    Returns
+    -------
+    FilledGaps
+        A gap is filled as a whole or not at all.
+    """
+    missing = _find_missing(links, gaps)
+    ndim = links.position.shape[1]
+    shapes: list[Patch | None]
+    if movie is None:
+        corner = (0,) * ndim
+        shapes = [Patch(0, corner, np.zeros(corner, bool))] * len(missing.frame)
+    else:
+        shapes = _find_shapes(movie, links, gaps, missing, map_function)
+    is_found = np.array([shape is not None for shape in shapes], dtype=bool)
+    n_lost = np.bincount(missing.gap[~is_found], minlength=len(gaps.source))
+    is_filled = n_lost == 0
+    rows = np.flatnonzero(is_filled[missing.gap])
+    kept = [shape for row in rows.tolist() if (shape := shapes[row]) is not None]
+    gap = missing.gap[rows]
+    share = missing.share[rows]
+    columns = {
+        name: (1 - share) * column[gaps.source[gap]] + share * column[gaps.target[gap]]
+        for name, column in links.columns.items()
+    }
+    position = missing.position[rows]
+    corners = np.zeros((len(rows), ndim), np.intp)
+    if movie is not None and len(rows):
+        corners = np.array([shape.corner for shape in kept], dtype=np.intp)
+        spacing = np.array(movie.spacing)
+        center = np.array([np.argwhere(shape.mask).mean(axis=0) for shape in kept])
+        position = (corners + center) * spacing
+        if "volume" in columns:
+            pixels = np.array([float(shape.mask.sum()) for shape in kept])
+            columns["volume"] = pixels * float(np.prod(spacing))
+    frame = missing.frame[rows]
+    cells = RecoveredCells(
+        frame,
+        _number_cells(links, frame),
+        position,
+        columns,
+        gaps.probability[gap],
+        corners,
+        [] if movie is None else [shape.mask for shape in kept],
+    )
+    return FilledGaps(is_filled, cells, gap)
+
+
+def _find_missing(links: MovieLinks, gaps: GapLinks) -> _MissingCells:
+    """The cells that are missing in gaps, sorted by frame."""
+    begin = np.searchsorted(links.first_node, gaps.source, "right") - 1
+    end = np.searchsorted(links.first_node, gaps.target, "right") - 1
+    length = end - begin - 1
+    gap = np.repeat(np.arange(len(length)), length)
+    rank = np.arange(len(gap)) - np.repeat(np.cumsum(length) - length, length)
+    frame = begin[gap] + 1 + rank
+    share = (rank + 1) / (length[gap] + 1)
+    before = links.position[gaps.source[gap]].astype(np.float64)
+    after = links.position[gaps.target[gap]].astype(np.float64)
+    position = before + share[:, None] * (after - before)
+    order = np.lexsort((-gaps.probability[gap], frame))
+    return _MissingCells(frame[order], gap[order], share[order], position[order])
+
+
+def _number_cells(links: MovieLinks, frame: NDArray[np.int64]) -> Labels:
+    """Labels of recovered cells, sorted by frame, above those of each frame."""
+    last = links.first_node[frame + 1] - 1
+    is_empty = last < links.first_node[frame]
+    largest = np.where(is_empty, 0, links.label[np.maximum(last, 0)])
+    rank = np.arange(len(frame)) - np.searchsorted(frame, frame)
+    return largest.astype(np.int64) + 1 + rank
+
+
+def _find_shapes(
+    movie: Movie,
+    links: MovieLinks,
+    gaps: GapLinks,
+    missing: _MissingCells,
+    map_function: MapFunction,
+) -> list[Patch | None]:
+    """The mask of each missing cell; None where another cell is in its place."""
+    nodes = np.unique(np.concatenate([gaps.source, gaps.target]))
+    templates = _cut_templates(movie, links, nodes, map_function)
+    spacing = np.array(movie.spacing)
+    jobs: list[tuple[Movie, int, list[_Request]]] = []
+    for t in np.unique(missing.frame).tolist():
+        rows = slice(*np.searchsorted(missing.frame, [t, t + 1]).tolist())
+        requests = [
+            _Request(
+                templates[int(gaps.source[gap])],
+                templates[int(gaps.target[gap])],
+                float(share),
+                place / spacing,
+            )
+            for gap, share, place in zip(
+                missing.gap[rows],
+                missing.share[rows],
+                missing.position[rows],
+                strict=True,
+            )
+        ]
+        jobs.append((movie.window(t, t), t, requests))
+    return [shape for shapes in map_function(_fill_frame, jobs) for shape in shapes]
+
+
+def _cut_templates(
+    movie: Movie, links: MovieLinks, nodes: NDArray[np.int32], map_function: MapFunction
+) -> dict[int, Template]:
+    """Templates of nodes."""
+    frame = np.searchsorted(links.first_node, nodes, "right") - 1
+    jobs = []
+    for t in np.unique(frame).tolist():
+        label = links.label[nodes[frame == t]].astype(np.int64)
+        jobs.append((movie.window(t, t), t, label))
+    cut = [item for items in map_function(_cut_frame, jobs) for item in items]
+    return dict(zip(nodes.tolist(), cut, strict=True))
+
+
+def _cut_frame(job: tuple[Movie, int, Labels]) -> list[Template]:
+    """Templates of ascending labels of a frame."""
+    movie, t, wanted = job
+    labels = movie.label(t)
+    image = movie.image(t)
+    runs = Runs.from_labels(labels)
+    rows = np.flatnonzero(np.isin(runs.label, wanted))
+    rows = rows[np.argsort(runs.label[rows], kind="stable")]
+    bounds = np.searchsorted(runs.label[rows], np.append(wanted, wanted[-1] + 1))
+    templates = []
+    for first, stop in pairwise(bounds.tolist()):
+        own = rows[first:stop]
+        start = np.array([axis[own] for axis in runs.start]).T
+        end = start + 1
+        end[:, -1] += runs.length[own] - 1
+        corner = start.min(axis=0)
+        box = tuple(map(slice, corner, end.max(axis=0)))
+        mask = labels[box] == runs.label[own[0]]
+        center = corner + np.argwhere(mask).mean(axis=0)
+        template = Template(center, corner, mask, corner, None)
+        if image is not None:
+            template = _add_look(template, image)
+        templates.append(template)
+    return templates
+
+
+def _add_look(template: Template, image: NDArray[Any]) -> Template:
+    """Add the image around a cell."""
+    margin = round(MARGIN_SHARE * template.diameter)
+    corner = np.maximum(template.corner - margin, 0)
+    end = np.minimum(template.corner + template.mask.shape + margin, image.shape)
+    look = image[tuple(map(slice, corner, end))].astype(np.float32)
+    return template._replace(look_corner=corner, look=look)
+
+
+class _Request(NamedTuple):
+    """A missing cell of a frame."""
+
+    before: Template
+    after: Template
+    share: float
+    place: Array
+    """Interpolated, in pixels."""
+
+    @property
+    def nearer(self) -> Template:
+        """The end of the gap that is nearer in time."""
+        return self.before if self.share <= 0.5 else self.after
+
+
+def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[Patch | None]:
+    """The masks of the cells that are missing in a frame, most probable first."""
+    movie, t, requests = job
+    free = movie.label(t) == 0
+    image = movie.image(t)
+    shapes = []
+    for request in requests:
+        place = request.place
+        if image is not None:
+            place = find_place(request, image)
+        shape = place_mask(request.nearer, place, free)
+        if shape is not None:
+            box = tuple(
+                map(slice, shape.corner, np.add(shape.corner, shape.mask.shape))
+            )
+            free[box] &= ~shape.mask
+        shapes.append(shape)
+    return shapes
+
+
+def find_place(request: _Request, image: NDArray[Any]) -> Array:
+    """Find where a frame looks most like the cell, around the interpolated place."""
+    radius = max(2, round(SEARCH_SHARE * request.nearer.diameter))
+    size = (2 * radius + 1,) * image.ndim
+    response = np.zeros(size)
+    for template, weight in (
+        (request.before, 1 - request.share),
+        (request.after, request.share),
+    ):
+        response += weight * _correlate(template, request.place, image, radius)
+    offsets = np.indices(size).reshape(image.ndim, -1).T - radius
+    distance = np.linalg.norm(offsets, axis=1) / radius
+    merit = response.ravel() - DISTANCE_PENALTY * distance**2
+    return np.asarray(request.place + offsets[np.argmax(merit)])
+
+
+def _correlate(
+    template: Template, place: Array, image: NDArray[Any], radius: int
+) -> Array:
+    """Normalized correlation of the look at each offset; 0 outside of the image."""
+    response = np.zeros((2 * radius + 1,) * image.ndim)
+    assert template.look is not None
+    shift = np.round(place - template.center).astype(np.intp)
+    corner = template.look_corner + shift - radius
+    end = corner + template.look.shape + 2 * radius
+    low = np.maximum(corner, 0)
+    high = np.minimum(end, image.shape)
+    if np.any(high - low < template.look.shape):
+        return response
+    part = image[tuple(map(slice, low, high))].astype(np.float32)
+    found = match_template(part, template.look)
+    first = low - corner
+    response[tuple(map(slice, first, first + found.shape))] = found
+    return np.nan_to_num(response)
+
+
+def place_mask(template: Template, place: Array, free: Mask) -> Patch | None:
+    """Move a mask to a place; None if too few of its pixels are free there."""
+    corner = template.corner + np.round(place - template.center).astype(np.intp)
+    low = np.maximum(corner, 0)
+    high = np.minimum(corner + template.mask.shape, free.shape)
+    if np.any(high <= low):
+        return None
+    inside = template.mask[tuple(map(slice, low - corner, high - corner))]
+    mask = inside & free[tuple(map(slice, low, high))]
+    if mask.sum() < MIN_FREE_SHARE * template.mask.sum():
+        return None
+    return Patch(0, tuple(low.tolist()), mask)

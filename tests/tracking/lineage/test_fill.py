@@ -1,0 +1,89 @@
+"""Recovered cells: a mask in each frame of a gap, beside those that were given."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from clew.tracking.events import Event
+from clew.tracking.io.results import write_results
+from clew.tracking.lineage.fill import Template, add_recovered, place_mask
+from clew.tracking.movie import Movie
+from clew.tracking.tracker import Tracker
+
+RADIUS = 4
+MISSING = {(3, 7), (5, 13), (6, 13), (7, 13)}
+
+
+def draw(missing=MISSING, frames=12, side=5, step=1, images=True):
+    """Discs on a grid that move to the right, some without a mask."""
+    shape = (20 * side, 20 * side + frames * step)
+    labels = np.zeros((frames, *shape), np.uint8)
+    pictures = np.random.default_rng(1).normal(100, 2, labels.shape)
+    y, x = np.indices(shape)
+    for t in range(frames):
+        for k in range(side * side):
+            row, column = 10 + 20 * (k // side), 10 + 20 * (k % side) + step * t
+            inside = (y - row) ** 2 + (x - column) ** 2 <= RADIUS**2
+            pictures[t][inside] += 20 + 3 * k
+            if (t, k + 1) not in missing:
+                labels[t][inside] = k + 1
+    return Movie.from_arrays(labels, pictures if images else None)
+
+
+def track(movie, **parameters):
+    return Tracker.generic(n_jobs=1, cache=None, **parameters).track(movie)
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_masks_are_recovered_where_the_cells_are(images):
+    movie = draw(images=images)
+    lineage = track(movie)
+    whole = draw(set())
+    filled = add_recovered(movie, lineage.recovered)
+    assert len(lineage.recovered) == len(MISSING)
+    for t in range(movie.n_frames):
+        given = movie.label(t) > 0
+        assert (filled.label(t)[given] == movie.label(t)[given]).all()
+        overlap = (filled.label(t) > 0) & (whole.label(t) > 0)
+        assert overlap.sum() > 0.95 * (whole.label(t) > 0).sum()
+    assert len(lineage.tracks) == 25
+    assert not np.isin(lineage.events.event, [Event.GAP, Event.APPEAR]).any()
+
+
+def test_mask_stays_on_free_pixels():
+    mask = np.ones((4, 6), dtype=bool)
+    corner = np.array([0, 0])
+    template = Template(np.array([1.5, 2.5]), corner, mask, corner, None)
+    free = np.ones((20, 20), dtype=bool)
+    free[:, 12:] = False
+    whole = place_mask(template, np.array([9.5, 8.5]), free)
+    assert (whole.corner, whole.mask.sum()) == ((8, 6), 24)
+    part = place_mask(template, np.array([9.5, 10.5]), free)
+    assert (part.corner, part.mask.sum()) == ((8, 8), 16)
+    assert place_mask(template, np.array([9.5, 12.5]), free) is None
+    assert place_mask(template, np.array([-9.5, 2.5]), free) is None
+
+
+def test_results_mark_recovered_cells(tmp_path):
+    movie = draw()
+    lineage = track(movie)
+    write_results(tmp_path / "filled", lineage, movie, ["ctc", "csv"])
+    with (tmp_path / "filled" / "tracks.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    marked = [row for row in rows if row["recovered"] == "1"]
+    assert sorted(int(row["frame"]) for row in marked) == [3, 5, 6, 7]
+    write_results(tmp_path / "given", track(movie, fill=False), movie, ["ctc", "csv"])
+    with (tmp_path / "given" / "tracks.csv").open(newline="") as file:
+        assert {row["recovered"] for row in csv.DictReader(file)} == {"0"}
+
+
+def test_labels_beyond_the_dtype_are_widened():
+    movie = draw()
+    labels = movie.labels.data.copy()
+    labels[labels == 25] = 255
+    crowded = Movie.from_arrays(labels, movie.images.data)
+    lineage = track(crowded)
+    filled = add_recovered(crowded, lineage.recovered)
+    assert filled.labels.dtype == np.uint16
+    assert filled.label(3).max() == 256
