@@ -422,17 +422,22 @@ class AnnotationDock:
     # Corrections in layers
 
     def _on_paint(self, event: Any) -> None:
-        """Store what was painted; napari names the pixels of a stroke."""
-        annotator = self.annotator
-        if annotator is None or self._is_ours:
+        """Store what was painted; napari names the pixels, then changes them."""
+        if self.annotator is None or self._is_ours:
             return
         with self._hold():
             numbers = np.arange(len(self.labels.data))
             changed = [np.ravel(numbers[pixels[0]]) for pixels, *_ in event.value]
             for frame in np.unique(np.concatenate(changed)).tolist():
-                painted = np.array(self.labels.data[frame])
-                work = partial(store_painted_frame, annotator, frame, painted)
-                self._do(work, self._after_paint)
+                self._calls.put(partial(self._store_painted, frame))
+
+    def _store_painted(self, frame: int) -> None:
+        annotator = self.annotator
+        if annotator is None:
+            return
+        painted = np.array(self.labels.data[frame])
+        work = partial(store_painted_frame, annotator, frame, painted)
+        self._do(work, self._after_paint)
 
     def _after_paint(self, n_edits: int) -> None:
         if n_edits:
