@@ -312,6 +312,7 @@ def track(
             opened, output, annotations=given, client=client, memory=where.memory
         )
         seconds = time.perf_counter() - started
+        print_note(tracker.measurements_)
         print_note(str(tracker.event_kinds_))
         if given is not None:
             print_note(str(tracker.coverage_))

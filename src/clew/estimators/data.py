@@ -44,6 +44,9 @@ def list_columns(X: Examples) -> list[Any] | None:
 
 def convert_inputs(X: Examples) -> Examples:
     """Convert tables to arrays, and sparse matrices that cannot be sliced to CSR."""
+    is_series = hasattr(X, "iloc") and not hasattr(X, "columns")
+    if is_series:  # indexed by labels, not by places
+        X = list(X.to_numpy())
     if isinstance(X, list):
         return [_convert_table(x) for x in X]
     if hasattr(X, "__array__") and not hasattr(X, "__len__"):
