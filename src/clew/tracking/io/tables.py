@@ -178,7 +178,7 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     if not isinstance(lineage, PointLineage):
         raise InputError(f"{path} has masks; expected points")
     scale = check_spacing(spacing, lineage.position.shape[1])
-    if spacing is None and len(scale) == 3:
+    if spacing is None and len(scale) == 3 and not lineage.is_physical:
         scale[0] = _estimate_z_factor(lineage.frame, lineage.position, path)
     label = lineage.label
     pairs = np.column_stack([lineage.frame, lineage.frame if label is None else label])
