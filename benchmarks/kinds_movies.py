@@ -20,14 +20,13 @@ from clew.simulation.simulate import settings_of
 from clew.simulation.write import write_simulation
 from clew.tracking.detections import DetectionTable, Source
 from clew.tracking.evaluation.evaluate import Evaluation, evaluate
-from clew.tracking.evaluation.truth import (
-    derive_annotations,
-    derive_annotations_by_position,
-)
+from clew.tracking.evaluation.matching import make_cell_reader, match_positions
+from clew.tracking.evaluation.truth import derive_annotations, derive_events
 from clew.tracking.events import Annotations
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
+from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_detections
-from clew.tracking.io.track_tables import PointLineage, read_track_table
+from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import MAX_CHILDREN
@@ -112,12 +111,25 @@ class Scene:
     def truth(self) -> Annotations:
         """All true events of the movie's own detections."""
         if isinstance(self.lineage, PointLineage):
-            return derive_annotations_by_position(self.lineage, self.movie)
+            return self._truth_of_points(self.lineage)
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # a real truth has a cell with three daughters
             return derive_annotations(self.lineage, self.movie)
+
+    def _truth_of_points(self, lineage: PointLineage) -> Annotations:
+        """True events of points, matched by their positions."""
+
+        def read(t: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+            cells = self.source.detections(t)
+            return cells.label, cells.position
+
+        spacing = getattr(self.source, "spacing", None)
+        matched, _ = match_positions(
+            make_cell_reader(lineage, spacing), read, self.source.n_frames
+        )
+        return Annotations.of(derive_events(lineage.tracks, matched))
 
     @cached_property
     def points(self) -> Points:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -49,6 +50,7 @@ class ProgressLine:
         self.is_shown = is_verbose(verbose)
         self.printed = time.monotonic()
         self.status: Status | None = None
+        self.hooks = ExitStack()
         console = Console(stderr=True)
         if self.is_shown and console.is_terminal and not console.is_jupyter:
             self.status = Status(title, console=console)
@@ -78,6 +80,8 @@ class ProgressLine:
     def __enter__(self) -> Self:
         if self.status is not None:
             self.status.start()
+        if self.is_shown:
+            self.hooks.enter_context(_listen_to_compiler(self))
         return self
 
     def __exit__(
@@ -86,10 +90,29 @@ class ProgressLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.hooks.close()
         if self.status is not None:
             self.status.stop()
         elif self.is_shown and self.text:
             self._print_line()
+
+
+def _listen_to_compiler(line: ProgressLine) -> AbstractContextManager[None]:
+    """Say on the line when a kernel is compiled; a cached kernel is only loaded."""
+    # imported here: commands show progress before they need Numba
+    from numba.core.event import Event, Listener, install_listener
+
+    class CompilerListener(Listener):  # type: ignore[misc]
+        def on_start(self, event: Event) -> None:  # noqa: ARG002
+            line.show_text("compiling (once)")
+
+        def on_end(self, event: Event) -> None:
+            pass
+
+    listener: AbstractContextManager[None] = install_listener(
+        "numba:compile", CompilerListener()
+    )
+    return listener
 
 
 class ProgressBar:
