@@ -175,13 +175,15 @@ class Movie:
                 f"frame {t} of {self.name} has the label {frame.min()}; labels must "
                 "not be negative"
             )
+        # the largest integer is left for labels of new cells
+        is_wide = frame.dtype.itemsize == 8
+        if is_wide and frame.max(initial=0) >= np.iinfo(np.int64).max:
+            raise InputError(
+                f"frame {t} of {self.name} has the label {frame.max()}; labels must be "
+                "less than 2**63 - 1"
+            )
         if frame.dtype == np.uint64:
             # NumPy computes with uint64 and other integers in floats
-            if frame.max(initial=0) > np.iinfo(np.int64).max:
-                raise InputError(
-                    f"frame {t} of {self.name} has the label {frame.max()}; labels "
-                    "must be less than 2**63"
-                )
             return frame.astype(np.int64)
         return frame
 

@@ -209,7 +209,8 @@ def _write_formats(
     if "geff" in formats:
         from clew.tracking.io.geff import write_geff  # takes seconds to load
 
-        write_geff(folder / GEFF, tracked, label_movie)
+        masks = f"../{LABELS}" if "zarr" in formats else None
+        write_geff(folder / GEFF, tracked, label_movie, masks)
         names.append(GEFF)
     if "napari" in formats:
         write_napari(folder / NAPARI, tracked.lineage())
