@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -39,6 +40,7 @@ class ProgressLine:
     def __init__(self, verbose: bool, title: str = "learning") -> None:
         self.title = title
         self.status: Status | None = None
+        self.hooks = ExitStack()
         if is_verbose(verbose):
             self.status = Status(title, console=Console(stderr=True))
 
@@ -58,6 +60,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         if self.status is not None:
             self.status.start()
+            self.hooks.enter_context(_listen_to_compiler(self))
         return self
 
     def __exit__(
@@ -66,8 +69,27 @@ class ProgressLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.hooks.close()
         if self.status is not None:
             self.status.stop()
+
+
+def _listen_to_compiler(line: ProgressLine) -> AbstractContextManager[None]:
+    """Say on the line when a kernel is compiled; a cached kernel is only loaded."""
+    # imported here: commands show progress before they need Numba
+    from numba.core.event import Event, Listener, install_listener
+
+    class CompilerListener(Listener):  # type: ignore[misc]
+        def on_start(self, event: Event) -> None:  # noqa: ARG002
+            line.show_text("compiling (once)")
+
+        def on_end(self, event: Event) -> None:
+            pass
+
+    listener: AbstractContextManager[None] = install_listener(
+        "numba:compile", CompilerListener()
+    )
+    return listener
 
 
 class ProgressBar:
