@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
@@ -30,7 +31,7 @@ from clew.models._forest_kernels import (
     write_difference,
 )
 from clew.models.completions import follow
-from clew.models.node_features import NodeFeatures, inner_kernel, kernel
+from clew.models.node_features import NodeFeatures, kernel
 
 if TYPE_CHECKING:
     from clew.models.forest import ForestTask
@@ -205,7 +206,7 @@ def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
     )
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def label_example(
     features: NodeFeatures,
     forest: Forest,
