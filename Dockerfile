@@ -7,8 +7,11 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
 FROM python:3.13-slim
 COPY --from=build /dist /dist
+COPY requirements-dev.lock /dist/
+# the lock file has the versions
+# hadolint ignore=DL3013
 RUN wheel="$(echo /dist/*.whl)" \
-    && pip install --no-cache-dir "${wheel}[page,dask]" \
+    && pip install --no-cache-dir --constraint /dist/requirements-dev.lock "${wheel}[page,dask]" \
     && rm -r /dist \
     && useradd --uid 1000 --create-home clew \
     && mkdir /data /cache \
@@ -18,7 +21,7 @@ ENV NUMBA_CACHE_DIR=/cache/numba \
     XDG_CACHE_HOME=/cache \
     MPLCONFIGDIR=/cache/matplotlib \
     PYTHONDONTWRITEBYTECODE=1
-USER clew
+USER 1000
 WORKDIR /data
 VOLUME ["/data", "/cache"]
 ENTRYPOINT ["clew"]

@@ -13,6 +13,7 @@ seconds of work, a minute in which nothing is done, or more than 1 GB of memory.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -38,26 +39,41 @@ import zarr
 from fuzz_api import api_calls
 from fuzz_coverage import Coverage
 from fuzz_mutators import mutate
+from starlette.requests import Request
 
 import clew
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store as AnnotationStore
+from clew.app.api_models import (
+    AnswerRequest,
+    EventKindsRequest,
+    MaskEditRequest,
+    PositionRequest,
+    RequestBody,
+    TrackReviewRequest,
+    read_body,
+)
 from clew.errors import ClewError
 from clew.models import Multiclass
+from clew.napari.reader import read_layers
 from clew.simulation.write import read_settings
+from clew.tracking.detections import DetectionTable
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.geff import read_geff, write_geff
 from clew.tracking.io.manifest import require_intact, write_atomically
 from clew.tracking.io.napari import read_napari
+from clew.tracking.io.results import write_results
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tiff import write_frame
-from clew.tracking.io.track_tables import read_track_table
+from clew.tracking.io.track_tables import open_lineage, read_track_table
 from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
+from clew.utils.storage import read_bytes
 
 SECONDS, WAITING, IDLE, GIGABYTE = 5, 60, 0.05, 2**30
+FOREIGN = Path(__file__).parents[1] / "tests" / "tracking" / "io" / "foreign"
 TOLD = 300
 """Seconds between two lines of progress."""
 
@@ -165,6 +181,15 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}
     ) as stage:
         (stage / "a.csv").write_text("a")
+    _add_foreign(add)
+    _add_bodies(add)
+    place = add("plugin", lambda p: read_layers([str(p / "r"), str(p / "a.csv")]))
+    write_results(place / "r", lineage, movie, ["ctc", "csv", "geff", "napari"])
+    shutil.copy(folder / "tracks" / "a.csv", place / "a.csv")
+    place = add("shards", lambda p: _look(open_frames(p / "a")))
+    shards = {"chunks": (1, 6, 8), "shards": (1, 12, 16)}
+    gzip = zarr.codecs.GzipCodec()
+    zarr.create_array(place / "a", data=masks, compressors=gzip, **shards)
     place = add("simulation", read_settings)
     (place / "01_simulation.json").write_text(
         json.dumps({"kind": "clew simulation", "settings": {"frames": 3, "cells": 4}})
@@ -180,6 +205,64 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         for frame, event, sources, targets in lineage.events
     ]
     return readers | api_calls(folder, masks.tolist(), events, folder / "ctc")
+
+
+def _add_foreign(add: Callable[..., Path]) -> None:
+    """Lineages that other programs wrote, as truths and as annotations."""
+    cells = [(t, k + 1, 10 * k + 0.3 * t, 20 + t) for t in range(6) for k in range(6)]
+    frame, label, y, x = np.array(cells).T
+    points = DetectionTable(frame.astype(int), label.astype(int), np.stack([y, x], 1))
+    for source in sorted(FOREIGN.iterdir()):
+        name = source.name.removesuffix(".zip")
+        if source.suffix == ".md" or re.search(r"[-_](split|merge|edges)\.csv$", name):
+            continue
+
+        def read(folder: Path, name: str = name) -> None:
+            open_lineage(folder / name)
+            read_annotations(folder / name, points)
+
+        place = add(f"foreign {name}", read)
+        if source.suffix == ".zip":
+            shutil.unpack_archive(source, place / name)
+            continue
+        stem = source.stem.removesuffix("-spots")
+        for part in FOREIGN.glob(f"{stem}*.csv"):
+            shutil.copy(part, place)
+        shutil.copy(source, place)
+
+
+def _add_bodies(add: Callable[..., Path]) -> None:
+    """Bodies of requests to the page."""
+    cells = {"event": "move", "sources": [1], "targets": [1]}
+    change = {"key": "k", "frame": 0, "revision": 0}
+    bodies: dict[type[RequestBody], dict[str, Any]] = {
+        AnswerRequest: change | cells | {"asked": cells, "masks": [0, 0]},
+        MaskEditRequest: change
+        | {"kind": "cut", "cells": [1], "points": [[1, 2.5], [3, 4]], "masks": 0},
+        TrackReviewRequest: {"key": "k", "frame": 1, "label": 2, "right": False},
+        PositionRequest: {"frame": 1, "label": None},
+        EventKindsRequest: {"events": ["move", "divide"]},
+    }
+    for model, body in bodies.items():
+
+        def read(folder: Path, model: type[RequestBody] = model) -> None:
+            request = _make_request(read_bytes(folder / "a.json"))
+            request_body = asyncio.run(read_body(request, model))
+            if isinstance(request_body, AnswerRequest):
+                _ = request_body.answer, request_body.question
+
+        place = add(f"body {model.__name__}", read)
+        (place / "a.json").write_text(json.dumps(body))
+
+
+def _make_request(body: bytes) -> Request:
+    """A request with a JSON body."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "headers": headers}, receive)
 
 
 def _look(frames: Any) -> None:

@@ -46,8 +46,11 @@ def every_fifth_frame(data: Path, folder: Path) -> None:
     write_tables(folder, rows)
 
 
-def convert_worm(data: Path, folder: Path) -> None:
-    """Convert worm.geff; a track ends at divisions and where the worm has a gap."""
+def convert_worm(data: Path, folder: Path, z: float = WORM_Z) -> None:
+    """Convert worm.geff; a track ends at divisions and where the worm has a gap.
+
+    `z` is the distance of slices in pixels.
+    """
     import numpy as np
     import zarr
 
@@ -80,7 +83,7 @@ def convert_worm(data: Path, folder: Path) -> None:
                 "label": str(n_labels[frame]),
                 "track": str(track_of[node]),
                 "parent": str(first_parent),
-                "z": f"{WORM_Z * columns['z'][index]:.3f}",
+                "z": f"{z * columns['z'][index]:.3f}",
                 "y": f"{columns['y'][index]:.3f}",
                 "x": f"{columns['x'][index]:.3f}",
             }

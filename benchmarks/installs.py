@@ -39,7 +39,8 @@ N_HEAVIEST = 4
 """Packages that are named for each environment."""
 FIELDS = ("Author", "License-Expression", "Summary", "Requires-Python", "Classifier")
 """Metadata that a package index shows."""
-UV = (sys.executable, "-m", "uv")
+UV = (sys.executable, "-m", "uv", "--no-config")
+"""Without the settings of this checkout, as users run it."""
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from paper.strategies import DEFAULT
 SHARES = {"random5": 0.05, "random25": 0.25}
 ANSWERS = {"answers25": 25, "answers100": 100}
 SETTINGS = ("generic", *ANSWERS, *SHARES)
-METHODS = ("clew", "laptrack", "motile", "btrack")
+METHODS = ("clew", "untuned", "overlap", "laptrack", "motile", "btrack")
 AT_ONCE = 5
 """Suggested questions that are answered before clew learns again and suggests others."""
 FIGURES = {
@@ -172,6 +172,20 @@ def peer(who: str, kind: str, draw: int, movies: Path) -> Found:
         more = {"tuned": peer_laptrack.tune(tuning_scene(kind, draw, movies)[0])}
         began = time.process_time()
         links = peer_laptrack.links(scene.points, **more["tuned"])
+        seconds = time.process_time() - began
+    elif who == "untuned":
+        import peer_laptrack
+
+        began = time.process_time()
+        links = peer_laptrack.links(scene.points, **peer_laptrack.UNTUNED)
+        seconds = time.process_time() - began
+    elif who == "overlap":
+        import peer_overlap
+
+        if "overlap" not in scene.source.has:
+            return
+        began = time.process_time()
+        links = peer_overlap.links(scene)
         seconds = time.process_time() - began
     elif who == "motile":
         import peer_motile

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from golden_tables import convert_worm, every_fifth_frame
 from numpy.typing import NDArray
+from thinned import TRUTH, thin_sequence
 
 from clew.simulation.simulate import settings_of
 from clew.simulation.write import write_simulation
-from clew.tracking.detections import Source
+from clew.tracking.detections import DetectionTable, Source
 from clew.tracking.evaluation.evaluate import Evaluation, evaluate
-from clew.tracking.evaluation.truth import derive_annotations
+from clew.tracking.evaluation.matching import make_cell_reader, match_positions
+from clew.tracking.evaluation.truth import derive_annotations, derive_events
 from clew.tracking.events import Annotations
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
+from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.tables import read_detections
+from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import MAX_CHILDREN
@@ -36,13 +43,27 @@ SIMULATED: dict[str, dict[str, Any]] = {
     "sparse": {},
 }
 """Kinds with the settings in which they differ from the kind's own."""
-REAL = {
+SEQUENCES = {
     "hela": "Fluo-N2DL-HeLa",
     "sim+": "Fluo-N2DH-SIM+",
     "psc": "PhC-C2DL-PSC",
     "bacteria": "bacteria",
+    "dic": "DIC-C2DH-HeLa",
+    "u373": "PhC-C2DH-U373",
 }
 """Folders of CLEW_DATA; the masks are those that `open_movie` finds beside sequence 01."""
+MARKERS = {"hela-markers": "Fluo-N2DL-HeLa", "psc-markers": "PhC-C2DL-PSC"}
+"""The same with the markers of the truth in place of masks."""
+POINTS: dict[str, Callable[[Path, Path], None] | str] = {
+    "c2c12": "c2c12/",
+    "c2c12-fifth": every_fifth_frame,
+    "pm02": "ascidian/Pm02-",
+    "pm03": "ascidian/Pm03-",
+    "worm": convert_worm,
+    "worm-unscaled": partial(convert_worm, z=1.0),
+}
+"""Tables points.csv and tracks.csv: the beginning of their names in CLEW_DATA, or a function that writes them."""
+REAL = (*SEQUENCES, *MARKERS, "epidermis", "bacteria-second", *POINTS)
 KINDS = (*SIMULATED, *REAL)
 TUNED_ON = 100
 """Added to the seed of a simulated movie: the other movie of its kind, on whose truth peers are tuned."""
@@ -82,14 +103,33 @@ class Points:
 class Scene:
     """A movie with its truth, and the frames of it that count."""
 
-    movie: Movie
+    movie: Movie | DetectionTable
     source: Source
-    lineage: CtcLineage
+    lineage: CtcLineage | PointLineage
 
     @cached_property
     def truth(self) -> Annotations:
         """All true events of the movie's own detections."""
-        return derive_annotations(self.lineage, self.movie)
+        if isinstance(self.lineage, PointLineage):
+            return self._truth_of_points(self.lineage)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # a real truth has a cell with three daughters
+            return derive_annotations(self.lineage, self.movie)
+
+    def _truth_of_points(self, lineage: PointLineage) -> Annotations:
+        """True events of points, matched by their positions."""
+
+        def read(t: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+            cells = self.source.detections(t)
+            return cells.label, cells.position
+
+        spacing = getattr(self.source, "spacing", None)
+        matched, _ = match_positions(
+            make_cell_reader(lineage, spacing), read, self.source.n_frames
+        )
+        return Annotations.of(derive_events(lineage.tracks, matched))
 
     @cached_property
     def points(self) -> Points:
@@ -144,7 +184,7 @@ def _at_most(links: NDArray[np.int64], side: int, most: int) -> NDArray[np.int64
 def open_kind(kind: str, seed: int, folder: Path) -> Scene:
     """A movie of a kind; the seed is of simulated ones."""
     if kind in REAL:
-        return _scene(Path(os.environ["CLEW_DATA"]) / REAL[kind] / "01", folder)
+        return _open_real(kind, Path(os.environ["CLEW_DATA"]), folder)
     home = folder / f"{kind}-{seed}"
     if not (home / "01_simulation.json").exists():
         write_simulation(
@@ -168,11 +208,33 @@ def tuning_scene(
     return scene, lambda found: found.loss.total
 
 
-def _scene(sequence: Path, folder: Path) -> Scene:
-    movie = open_movie(sequence)
+def _open_real(kind: str, data: Path, folder: Path) -> Scene:
+    """A movie of CLEW_DATA, or one made of it in a folder."""
+    if kind in SEQUENCES:
+        return _scene(data / SEQUENCES[kind] / "01", folder)
+    if kind in MARKERS:
+        home = data / MARKERS[kind]
+        return _scene(home / "01", folder, labels=home / TRUTH)
+    if kind == "epidermis":
+        home = data / kind
+        return _scene(home / "01", folder, labels=home / TRUTH, has_images=False)
+    if kind == "bacteria-second":
+        if not (folder / kind).exists():
+            thin_sequence(data / "bacteria", folder / kind, 2)
+        return _scene(folder / kind / "01", folder)
+    tables = POINTS[kind]
+    prefix = f"{data}/{tables}"
+    if not isinstance(tables, str):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        tables(data, folder / kind)
+        prefix = f"{folder / kind}/"
+    points = read_detections(f"{prefix}points.csv")
+    return Scene(points, points, read_track_table(f"{prefix}tracks.csv"))
+
+
+def _scene(
+    sequence: Path, folder: Path, labels: Path | None = None, has_images: bool = True
+) -> Scene:
+    movie = open_movie(sequence if has_images else None, labels=labels)
     source = measure_movie(movie, cache=folder / "measured", n_jobs=1)
-    return Scene(
-        movie,
-        source,
-        open_ctc_lineage(sequence.with_name(f"{sequence.name}_GT") / "TRA"),
-    )
+    return Scene(movie, source, open_ctc_lineage(sequence.with_name("01_GT") / "TRA"))

@@ -17,10 +17,18 @@ GRID = {
     "patience": (1.05, 2.0),
 }
 """Cutoffs in spacings of the movie (0: no such event), and the factor for the cost of not linking."""
+UNTUNED = {"reach": 1.0, "splitting": 1.0, "merging": 0.0, "patience": 1.05, "gap": 1.0}
+"""All cutoffs are the movie's spacing; gaps of up to `MAX_GAP` frames are closed."""
+MAX_GAP = 2
 
 
 def links(
-    points: Points, reach: float, splitting: float, merging: float, patience: float
+    points: Points,
+    reach: float,
+    splitting: float,
+    merging: float,
+    patience: float,
+    gap: float = 0.0,
 ) -> NDArray[np.int64]:
     """(k, 2) rows that are linked, with squared distances as costs."""
 
@@ -31,7 +39,8 @@ def links(
         cutoff=cutoff(reach),
         splitting_cutoff=cutoff(splitting),
         merging_cutoff=cutoff(merging),
-        gap_closing_cutoff=False,
+        gap_closing_cutoff=cutoff(gap),
+        gap_closing_max_frame_count=MAX_GAP,
         alternative_cost_factor=patience,
     )
     tree = tracker.predict([points.position[rows] for rows in points.frames])

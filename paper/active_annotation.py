@@ -32,11 +32,13 @@ GENERIC = "generic"
 NOTHING = "nothing"
 """Start with zero weights."""
 RANDOM = "random"
+ACTIVE = tuple(name for name in STRATEGIES if name != RANDOM)
 
 
-def list_jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
+def list_jobs(
+    draws: int, budgets: Sequence[float], strategies: Sequence[str] = ACTIVE
+) -> list[dict[str, Any]]:
     """List the sessions, and random draws as in Figure 3."""
-    strategies = [name for name in STRATEGIES if name != RANDOM]
     return [
         {
             "movie": movie,

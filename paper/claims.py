@@ -48,11 +48,18 @@ BOUNDS = Unit("{:.0f}", absolute=5, relative=0.1)
 OBJECTIVE = Unit("{:.5f}", absolute=OBJECTIVE_TOLERANCE)
 DIFFERENCE = Unit("{:.1e}", absolute=OBJECTIVE_TOLERANCE)
 IDENTITY = Unit("{:.1e}", absolute=IDENTITY_TOLERANCE)
-# At w = 0 every output ties, so that figures of fits from there, and of the perceptron,
-# depend on how the argmax breaks ties: only the verdict is compared.
-TIED_PERCENT = Unit("{:.2f} %", absolute=math.inf)
-TIED_BOUNDS = Unit("{:.0f}", absolute=math.inf)
-TIED_DIFFERENCE = Unit("{:.1e}", absolute=math.inf)
+PERCEPTRON_PERCENT = Unit("{:.2f} %", absolute=0.25, relative=1.3)
+"""The first predictions of the perceptron tie, and all others follow from them.
+
+Over six orders of the examples, means of two draws have a relative deviation of up to
+0.45 in the quick edition. Two such means mostly differ by less than 2 √2 deviations.
+"""
+SESSION_PERCENT = Unit("{:.2f} %", absolute=0.65)
+"""The first questions of a session from nothing tie as well.
+
+Sessions of the quick edition have a deviation of up to 0.46 %, means of four 0.23 %.
+Two such means mostly differ by less than 2 √2 deviations.
+"""
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,9 @@ def _judge_rival(entries: Sequence[Json], rival: str, name: str) -> Claim:
         other = summary(entries, "loss", method=rival, fraction=fraction).mean
         wins = wins and bridge < other
         figures.append(Figure(f"{fraction:.0%}: bridge", 100 * bridge, PERCENT))
-        figures.append(Figure(f"{fraction:.0%}: {rival}", 100 * other, TIED_PERCENT))
+        figures.append(
+            Figure(f"{fraction:.0%}: {rival}", 100 * other, PERCEPTRON_PERCENT)
+        )
     text = f"bridge (and so hinge) beats {name} at every fraction"
     return Claim(text, wins, tuple(figures))
 
@@ -171,8 +180,8 @@ def judge_ramp_and_max(entries: Sequence[Json]) -> Claim:
         "ramp and max are worse than bridge, from w = 0",
         min(loss["ramp"], loss["max"]) > loss["bridge"],
         (
-            *_loss_figures(loss, names, TIED_PERCENT),
-            *_loss_figures(started, names, PERCENT, "from clew's start "),
+            *_loss_figures(loss, names),
+            *_loss_figures(started, names, "from clew's start "),
         ),
     )
 
@@ -189,7 +198,7 @@ def judge_delta(entries: Sequence[Json]) -> Claim:
     return Claim(
         "−Δ repairs ramp and max, from w = 0",
         is_repaired,
-        _loss_figures(loss, names, TIED_PERCENT),
+        _loss_figures(loss, names),
     )
 
 
@@ -207,7 +216,7 @@ def judge_identities(entries: Sequence[Json]) -> Claim:
             )
         )
         label = f"minima reached with {NAMES[first]} and {NAMES[second]} differ by"
-        figures.append(Figure(label, gap, TIED_DIFFERENCE))
+        figures.append(Figure(label, gap, DIFFERENCE))
     return Claim(
         "six losses are three: bridge = hinge, max = ramp, max − Δ = ramp − Δ "
         "as functions of w",
@@ -229,11 +238,7 @@ def judge_bounds(entries: Sequence[Json]) -> Claim:
         "bounds",
         bounds["zero", "paper"] <= limit,
         tuple(
-            Figure(
-                f"{NAMES[way]} {STARTS[start]}",
-                count,
-                TIED_BOUNDS if start == "zero" else BOUNDS,
-            )
+            Figure(f"{NAMES[way]} {STARTS[start]}", count, BOUNDS)
             for (start, way), count in bounds.items()
         ),
     )
@@ -290,8 +295,8 @@ def _judge_active(entries: Sequence[Json], movie: str, place: str) -> Claim:
             (share, loss.mean) for share, loss in chosen if share <= ACTIVE_SHARE + 1e-3
         )
         holds = holds and last <= goal
-        figures.append(Figure(f"from {prior}: at random", 100 * goal, PERCENT))
-        figures.append(Figure(f"from {prior}: chosen", 100 * last, PERCENT))
+        figures.append(Figure(f"from {prior}: at random", 100 * goal, SESSION_PERCENT))
+        figures.append(Figure(f"from {prior}: chosen", 100 * last, SESSION_PERCENT))
     text = f"annotating 8 % actively {place} is as good as 25 % at random"
     return Claim(text, holds, tuple(figures))
 
@@ -316,6 +321,8 @@ def _mean_losses(entries: Sequence[Json], way: str) -> dict[str, float]:
 
 
 def _loss_figures(
-    loss: Mapping[str, float], names: Sequence[str], unit: Unit, prefix: str = ""
+    loss: Mapping[str, float], names: Sequence[str], prefix: str = ""
 ) -> tuple[Figure, ...]:
-    return tuple(Figure(prefix + NAMES[name], 100 * loss[name], unit) for name in names)
+    return tuple(
+        Figure(prefix + NAMES[name], 100 * loss[name], PERCENT) for name in names
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from clew.errors import InputError
 from paper import active_annotation, fig34, fig56, table3
 from paper.runner import Job
+from paper.strategies import DEFAULT
 
 PARTS = {
     "fig3": "fig34",
@@ -35,10 +36,28 @@ class Edition:
     sessions: int
     """Sessions of active annotation."""
     budgets: tuple[float, ...]
+    strategies: tuple[str, ...]
+    """Strategies of active annotation."""
 
 
-WHOLE = Edition(20, fig34.FRACTIONS, 10, 3, 3, active_annotation.BUDGETS)
-QUICK = Edition(10, fig34.QUICK_FRACTIONS, 2, 1, 1, active_annotation.QUICK_BUDGETS)
+WHOLE = Edition(
+    pairs=20,
+    fractions=fig34.FRACTIONS,
+    draws=10,
+    lesion_draws=3,
+    sessions=3,
+    budgets=active_annotation.BUDGETS,
+    strategies=active_annotation.ACTIVE,
+)
+QUICK = Edition(
+    pairs=10,
+    fractions=fig34.QUICK_FRACTIONS,
+    draws=2,
+    lesion_draws=1,
+    sessions=4,
+    budgets=active_annotation.QUICK_BUDGETS,
+    strategies=(DEFAULT,),
+)
 
 
 def experiments_for(parts: Iterable[str]) -> list[str]:
@@ -68,7 +87,9 @@ def jobs_for(
         "table3": lambda: table3.list_jobs(n),
         "fig56": lambda: fig56.list_jobs(min(n, edition.lesion_draws)),
         "beyond": lambda: active_annotation.list_jobs(
-            min(n, edition.sessions), edition.budgets
+            edition.sessions if draws is None else min(n, edition.sessions),
+            edition.budgets,
+            edition.strategies,
         ),
     }
     return [

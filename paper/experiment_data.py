@@ -14,6 +14,7 @@ import numpy as np
 
 from clew.annotation.sampling import sample
 from clew.errors import InputError
+from clew.learning.task import Array
 from clew.models.binary_program import BinaryProgram, Program
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import MARKER, write_simulation
@@ -48,6 +49,8 @@ SIMULATED = {
     ),
 }
 """Two laboratories: the second has denser, faster and dimmer cells."""
+TIE_BREAK = 1e-4
+"""Size of the weights that stand for w = 0, see `draw_start_near_zero`."""
 QUICK = {
     "train": NucleiSettings(
         frames=22,
@@ -180,6 +183,16 @@ class ExperimentData:
         return [example.program for example in used], [
             example.annotated for example in used
         ]
+
+
+def draw_start_near_zero(n_features: int, draw: int) -> Array:
+    """Draw weights so close to zero that they only break ties.
+
+    At w = 0 all outputs tie, and CCCP follows the one that the solver happens to
+    return. Here chance chooses, and every exact solver finds the same output.
+    """
+    rng = np.random.default_rng(draw)
+    return TIE_BREAK * rng.standard_normal(n_features)
 
 
 @contextmanager

@@ -7,20 +7,18 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from clew.errors import NotConvergedWarning
 from clew.estimators.data import make_task
 from clew.learning.cccp import PRESETS, learn
 from clew.learning.initialization import Initializer
 from clew.learning.losses import get_loss
 from clew.learning.result import Record
-from paper.experiment_data import MODEL, ExperimentData
+from paper.experiment_data import MODEL, ExperimentData, draw_start_near_zero
 
 WAYS = ("yu-joachims", "recycling-only", "adaptive-only", "paper", "clew")
 FRACTION = 0.25
 STARTS = ("zero", "auto")
-"""w = 0 as in the paper, and clew's default."""
+"""w = 0 as in the paper, with ties broken at random, and clew's default."""
 MAX_PASSES = 3000
 
 
@@ -40,7 +38,7 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     task = make_task(MODEL.prepare(X, Y), X, Y)
     loss = get_loss("bridge")
     start = (
-        np.zeros(task.n_features)
+        draw_start_near_zero(task.n_features, job["draw"])
         if job["start"] == "zero"
         else Initializer(task, loss).weights_for(data.setup.lam)
     )

@@ -11,7 +11,12 @@ from clew.estimators.data import make_task
 from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
-from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
+from paper.experiment_data import (
+    MODEL,
+    ExperimentData,
+    cpu_seconds,
+    draw_start_near_zero,
+)
 
 LOSSES = ("hinge", "ramp", "max", "bridge", "ramp-delta", "max-delta")
 TWINS = (("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta"))
@@ -39,11 +44,13 @@ def list_jobs(draws: int) -> list[dict[str, Any]]:
 def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit with one loss and test; `twins` are the values of a pair of equal losses."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
+    n_features = MODEL.prepare(X, Y).n_features
+    near_zero = draw_start_near_zero(n_features, job["draw"])
     model = StructuredSVM(
         MODEL,
         loss=job["surrogate"],
         lam=data.setup.lam,
-        start="auto" if job["way"] == STARTED else "zero",
+        start="auto" if job["way"] == STARTED else near_zero,
         algorithm=replace(PRESETS["clew"], identities=job["way"] != LITERAL),
         n_jobs=1,
     )

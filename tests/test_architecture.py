@@ -45,6 +45,8 @@ TOUCH_FILES = (
     "tracking/segmentation/methods.py",  # weights of networks
     "tracking/measurement/store.py",
     "tracking/training/generic_weights.py",  # a resource of the package
+    "annotation/files.py",
+    "annotation/initial_weights.py",
     "annotation/store/store.py",
     "annotation/store/sqlite.py",
     "annotation/store/acknowledged.py",
@@ -75,7 +77,17 @@ FILE_CALLS = {
     "imwrite",
 }
 # calls of these names that end in utils/storage.py, where the file is touched
-OWN_CALLS = {"archive.save", "archive.load", "svm.save", "tracker.save"}
+OWN_CALLS = {
+    "archive.save",
+    "archive.load",
+    "svm.save",
+    "tracker.save",
+    "Store.open",
+    "stored.load",
+    "MovieSession.open",
+    "Session.open",
+    "Annotator.open",
+}
 FILE_MODULES = {
     "socket",
     "socketserver",

@@ -11,6 +11,10 @@ class InputError(ClewError, ValueError):
     """An argument, array or file is wrong; the message names it and what is expected."""
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument holds objects of a type that cannot be converted."""
+
+
 class InfeasibleAnnotation(InputError):
     """No output satisfies an annotation.
 

@@ -9,8 +9,8 @@ import imagecodecs
 import numpy as np
 import pytest
 
+from clew.annotation.files import ExportKind
 from clew.app.broadcast import MAX_WAITING, EventsStream
-from clew.app.files import ExportKind
 from clew.app.images import (
     SECTION_INK,
     SECTION_MARGIN,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clew.app import tracks
+from clew.annotation import tracks
 from clew.tracking.events import Event
 from clew.tracking.lineage.build import build_lineage
 from tests.app.test_server import MOVIE, get, moves, send, travel

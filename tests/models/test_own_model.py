@@ -262,3 +262,25 @@ def test_inputs_that_print_alike_are_not_taken_for_the_same(data):
     )
     assert warm.inexactness == 0
     assert warm.objective == pytest.approx(cold.objective, abs=2e-3)
+
+
+def test_loss_that_a_model_cannot_search_is_refused_before_it_is_asked():
+    class Sign:
+        """Two outputs, without a search in Y°."""
+
+        n_features = 1
+        spaces = frozenset({Space.ALL, Space.COMPATIBLE})
+        loss_zero_iff_compatible = True
+
+        def joint_features(self, x, y):
+            return np.array([x * y])
+
+        def loss(self, annotation, y):
+            return float(annotation != y)
+
+        def argmax(self, x, w, annotation, space, loss_weight):
+            raise AssertionError("asked before the refusal")
+
+    for lam in (1.0, "auto"):
+        with pytest.raises(MissingCapability, match="'pair' searches Y°"):
+            StructuredSVM(Sign(), loss="pair", lam=lam).fit([1.0, -1.0], [1, -1])

@@ -5,7 +5,7 @@ import pytest
 
 from clew.errors import InputError
 from clew.napari.layers import read_lineage_layer
-from clew.napari.reader import can_read, get_reader
+from clew.napari.reader import can_read, get_reader, read_layers
 from clew.napari.sample import make_sample
 from clew.napari.writer import write_result_folder, write_tracks_layer
 from clew.tracking.events import Event
@@ -157,3 +157,15 @@ def test_sample_has_images_and_masks():
     assert labels[2] == "labels"
     assert image[0].shape == labels[0].shape
     assert labels[0].max() >= 4
+
+
+def test_table_of_tracks_with_a_gap_is_read(tmp_path):
+    path = tmp_path / "tracks.csv"
+    rows = ["0,4,1,0,1,2", "1,7,2,1,1,2", "1,8,3,1,3,2", "3,1,2,1,2,2"]
+    path.write_text("\n".join(["frame,label,track,parent,y,x", *rows]))
+    ((data, options, _),) = read_layers(str(path))
+    assert len(data) == len(rows)
+    generations = dict(
+        zip(data[:, 0], options["properties"]["generation"], strict=True)
+    )
+    assert generations[1] < generations[2]

@@ -1,6 +1,7 @@
 """The experiments themselves: small editions of them, claims that can fail, runs that continue."""
 
 import json
+import math
 from html import escape
 
 import pytest
@@ -82,6 +83,23 @@ def test_identities_hold_where_the_incompatible_space_is_searched(results):
         assert reached[a, table3.IDENTITIES] == pytest.approx(
             reached[b, table3.IDENTITIES], abs=1e-12
         )
+
+
+def test_start_near_zero_breaks_ties_for_every_search(results):
+    reached = {
+        (entry["surrogate"], entry["way"]): entry["objective"]
+        for entry in results["table3"]
+    }
+    for loss in table3.LOSSES:
+        assert reached[loss, table3.LITERAL] == pytest.approx(
+            reached[loss, table3.IDENTITIES], abs=2e-3
+        )
+
+
+def test_every_figure_has_a_finite_tolerance(results):
+    figures = [figure for claim in judge_claims(results) for figure in claim.figures]
+    assert figures
+    assert all(math.isfinite(figure.tolerance(1.0)) for figure in figures)
 
 
 def test_histories_have_a_time_for_each_record(results):

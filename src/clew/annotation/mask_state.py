@@ -19,6 +19,7 @@ from clew.annotation.edited_movie import (
 )
 from clew.annotation.mask_edits import Edit, EditKind
 from clew.errors import InputError
+from clew.learning.task import Indices
 from clew.tracking.detections import Source
 from clew.tracking.measurement.store import hash_frame
 from clew.tracking.movie import Movie
@@ -107,6 +108,19 @@ class MaskState:
             raise InputError(f"{self.movie.name} has no slice {stroke.z}")
         edit = self._apply_tool(stroke, used_labels)
         return replace(edit, base=self._fingerprint(stroke.frame))
+
+    def paint(self, frame: int, pixels: Indices, label: int) -> Edit:
+        """Return the edit that gives pixels, places in the flat image, to a label."""
+        labels = self.movie.label(frame)
+        is_new = not np.any(labels == label)
+        if label == 0:
+            kind = EditKind.DELETE
+        elif is_new and labels.reshape(-1)[pixels].all():
+            kind = EditKind.CUT
+        else:
+            kind = EditKind.ADD if is_new else EditKind.MERGE
+        edit = Edit.of(frame, kind, labels, pixels, label)
+        return replace(edit, base=self._fingerprint(frame))
 
     def _apply_tool(self, stroke: MaskStroke, used_labels: list[int]) -> Edit:
         frame = stroke.frame

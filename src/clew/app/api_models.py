@@ -15,6 +15,7 @@ from pydantic import (
 from starlette.requests import Request
 
 from clew.annotation.answers import Answer
+from clew.annotation.changes import AnswerChange, MaskChange
 from clew.annotation.mask_edits import EditKind
 from clew.annotation.store.history import Author
 from clew.annotation.store.store import MAX_KEY
@@ -93,20 +94,23 @@ class AnswerRequest(ChangeRequest, EventRequest):
     masks: tuple[Count, Count] | None = None
     """The revisions of the masks that the page showed, of both frames."""
 
-    @property
-    def answer(self) -> Answer:
-        """The answer, checked."""
-        return Answer.of(
-            self.frame, self.event, self.sources, self.targets, self.happened
-        )
-
-    @property
-    def question(self) -> Answer | None:
-        """The event in question as a confirmed event."""
-        if self.asked is None:
-            return None
+    def to_change(self) -> AnswerChange:
+        """Return the answer, checked."""
         asked = self.asked
-        return Answer.of(self.frame, asked.event, asked.sources, asked.targets)
+        question = None
+        if asked is not None:
+            question = Answer.of(self.frame, asked.event, asked.sources, asked.targets)
+        return AnswerChange(
+            Answer.of(
+                self.frame, self.event, self.sources, self.targets, self.happened
+            ),
+            self.key,
+            self.revision,
+            self.author,
+            question,
+            self.masks,
+            self.replace,
+        )
 
 
 class MaskEditRequest(ChangeRequest):
@@ -122,6 +126,17 @@ class MaskEditRequest(ChangeRequest):
     """The slice that was shown; None for the projection, or in 2D."""
     masks: Count
     """The revision of the frame's masks that the page showed."""
+
+    def to_change(self) -> MaskChange:
+        """Return the edit, to be made of the present masks."""
+        return MaskChange(
+            self.frame,
+            lambda masks, used_labels: masks.make_edit(self, used_labels),
+            self.key,
+            self.revision,
+            self.masks,
+            self.author,
+        )
 
 
 class TrackReviewRequest(AuthoredRequest):

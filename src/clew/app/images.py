@@ -11,7 +11,7 @@ import scipy.ndimage as ndi
 from numpy.typing import NDArray
 
 from clew.annotation.edited_movie import EditedFrames, Edits
-from clew.app.settings import SESSION
+from clew.annotation.session_settings import SESSION
 from clew.errors import InputError
 from clew.tracking.movie import Movie
 from clew.utils.cache import Cache

@@ -17,25 +17,14 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from clew.annotation.cell_positions import Positions
-from clew.annotation.learner import Learner
-from clew.annotation.mask_state import MaskState
-from clew.annotation.predictions import Predictions
-from clew.annotation.store.movie_identity import MovieIdentity
-from clew.annotation.store.store import Store
-from clew.app.initial_weights import (
-    InitialWeights,
-    reuse_event_kinds,
-    store_event_kinds,
-)
 from clew.app.security import make_token
 from clew.app.server import Server
 from clew.app.session import Session
-from clew.app.settings import SESSION
 from clew.errors import InputError
 from clew.tracking.detections import Source
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
+from clew.utils.storage import state_folder
 
 Socket = socket.socket
 LOOPBACK = "127.0.0.1"
@@ -84,18 +73,6 @@ def bind_default(host: str) -> socket.socket:
     with contextlib.suppress(InputError):
         return bind(host, DEFAULT_PORT)
     return bind(host)
-
-
-def state_folder() -> Path:
-    """Return the folder for what clew remembers between runs."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
-    elif sys.platform == "darwin":
-        default = Path.home() / "Library/Application Support"
-        base = os.environ.get("XDG_STATE_HOME") or default
-    else:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(base) / "clew"
 
 
 def read_token(folder: Path | None = None) -> str:
@@ -233,25 +210,7 @@ def open_session(
     use_stored_weights : bool
         Whether initial weights that a person chose on the page come first.
     """
-    identity = MovieIdentity.of(movie)
-    positions = Positions(source, movie.spacing)
-    store = Store.open(path, movie=identity, still_matches=positions.still_matches)
-    try:
-        masks = MaskState.of(movie, source, store.edits())
-        stored = InitialWeights.read(store) if use_stored_weights else None
-        if stored is not None:
-            tracker = stored.load()
-        elif tracker is None:
-            tracker = Tracker.generic()
-        learner = Learner(
-            masks.positions.source, tracker=reuse_event_kinds(store, source, tracker)
-        )
-        store_event_kinds(store, source, tracker, learner.pairs.profile.events)
-        predictions = Predictions(learner.pairs, learner.w, SESSION.cached_candidates)
-        return Session(number, masks, store, predictions, tracker, stored)
-    except BaseException:
-        store.close()
-        raise
+    return Session.open(number, movie, source, path, tracker, use_stored_weights)
 
 
 def run(

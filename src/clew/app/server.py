@@ -25,6 +25,9 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from clew.annotation.changes import StaleMasks
+from clew.annotation.files import ExportKind, FileName
+from clew.annotation.initial_weights import InitialWeights
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
 from clew.annotation.worker import LearningWorker, WorkerMovie
 from clew.app import views
@@ -45,9 +48,6 @@ from clew.app.api_models import (
     read_query,
 )
 from clew.app.broadcast import EventsStream
-from clew.app.changes import StaleMasks
-from clew.app.files import ExportKind, FileName
-from clew.app.initial_weights import InitialWeights, with_events
 from clew.app.security import (
     BodyTooLarge,
     SecurityMiddleware,
@@ -241,13 +241,7 @@ class Server:
         self._progress = (what, done, total)
 
     def _start_learning(self, sessions: Sequence[Session]) -> None:
-        movies = [
-            WorkerMovie(
-                session.changes.masks.source,
-                with_events(session.tracker, session.predictions.events),
-            )
-            for session in sessions
-        ]
+        movies = [session.worker_movie for session in sessions]
         loop = asyncio.get_running_loop()
 
         def on_status(is_alive: bool, problem: str) -> None:

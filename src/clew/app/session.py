@@ -1,37 +1,21 @@
-"""One movie that is being annotated: its store, predictions, questions and learning."""
+"""One movie on the annotation page: a session, as the page sees it."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clew.annotation.answers import Answer
-from clew.annotation.cell_positions import CellPositions, Positions
-from clew.annotation.learner import make_adapted_tracker
-from clew.annotation.learning_loop import LearningLoop
+from clew.annotation.changes import Outcome, State
+from clew.annotation.files import read_upload
+from clew.annotation.initial_weights import SUFFIX, InitialWeights
 from clew.annotation.mask_edits import Edit
-from clew.annotation.mask_state import MaskState
-from clew.annotation.predictions import Prediction, Predictions
-from clew.annotation.progress import CURVE, Progress
-from clew.annotation.questions import (
-    NO_FILTER,
-    Question,
-    QuestionFilter,
-    next_questions,
-    questions_about_changed_cells,
-    typical_confidence,
-)
+from clew.annotation.predictions import Prediction
+from clew.annotation.questions import NO_FILTER, QuestionFilter
+from clew.annotation.session import MovieSession
 from clew.annotation.store.history import Act, Author, Entry
-from clew.annotation.store.store import Store
-from clew.annotation.worker import LearningTask, LearningWorker
 from clew.app.api_models import (
     AnswerRequest,
     ChangeRequest,
@@ -39,188 +23,28 @@ from clew.app.api_models import (
     QuestionQuery,
     TrackReviewRequest,
 )
-from clew.app.changes import Changes, Outcome, State
-from clew.app.files import (
-    ExportKind,
-    export_annotations,
-    export_masks,
-    export_tracks,
-    read_upload,
-)
 from clew.app.images import Pictures
-from clew.app.initial_weights import (
-    INITIAL_WEIGHTS,
-    SUFFIX,
-    InitialWeights,
-    build_pairs,
-    with_events,
-)
-from clew.app.settings import SESSION, SessionSettings
-from clew.app.tracks import LineageCache, confirm_track, reject_track_from
 from clew.app.views import Json, view_event, view_family, view_pair, view_question
-from clew.errors import ClewError, InputError
-from clew.tracking.candidates.candidates import ALL_EVENTS
-from clew.tracking.events import Annotations
-from clew.tracking.lineage.build import build_lineage
-from clew.tracking.movie import Movie
-from clew.tracking.profile import add_annotated_kinds, parse_events
-from clew.tracking.tracker import Tracker
-
-POSITION = "place"
-EVENTS = "events"
-"""Settings in the store: where the person was, and which kinds of events can happen."""
 
 
-class Session:
+class Session(MovieSession):
     """One movie.
 
     The methods run in the thread of the event loop; whatever takes longer than a
-    moment runs in another thread.
-
-    Parameters
-    ----------
-    number : int
-        Of the movie.
-    masks : MaskState
-    store : Store
-    predictions : Predictions
-    tracker : Tracker
-        Has the initial weights.
-    initial_weights : InitialWeights, optional
-        The file that these come from, if a person chose it on the page.
-    settings : SessionSettings
+    moment runs in another thread. Parameters are those of `MovieSession`.
     """
 
-    def __init__(
-        self,
-        number: int,
-        masks: MaskState,
-        store: Store,
-        predictions: Predictions,
-        tracker: Tracker,
-        initial_weights: InitialWeights | None = None,
-        settings: SessionSettings = SESSION,
-    ) -> None:
-        self.number = number
-        self.store = store
-        self.predictions = predictions
-        self.settings = settings
-        self.changes = Changes(store, masks, predictions)
-        self.progress = Progress(store, predictions)
-        self.lineages = LineageCache(predictions)
-        self.pictures = Pictures(masks.movie, settings.picture_bytes)
-        self.state = self.changes.read_state()
-        self.position: Json | None = store.get_setting(POSITION)
-        events = store.get_setting(EVENTS)
-        if events is not None:
-            predictions.use_events(parse_events(events) or ALL_EVENTS)
-        self.tracker = tracker
-        self.initial_weights = initial_weights
-        self.errors_before: Json | None = None
-        """The estimate of wrong events before other initial weights were chosen."""
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.pictures = Pictures(self.movie, self.settings.picture_bytes)
         self.open_pages: Counter[str] = Counter()
-        self.publish: Callable[[str, Json], None] = lambda *_: None
-        self.typical_confidence = 1.0
-        self.worker_status: Json = {"alive": False, "problem": ""}
-        self.loop: LearningLoop | None = None
-        self._tracker_for_learning = with_events(tracker, predictions.events)
-        self._next_frames: list[int] = []
-        self._writer = ThreadPoolExecutor(1, f"movie-{number}")
-
-    @property
-    def movie(self) -> Movie:
-        """The movie with its mask edits."""
-        return self.changes.masks.movie
-
-    @property
-    def positions(self) -> Positions:
-        """The cells of the movie."""
-        return self.changes.masks.positions
-
-    def get_cells(self, frame: int) -> CellPositions:
-        """Return the cells of a frame."""
-        return self.positions.cells(frame)
-
-    # Learning
-
-    def start_learning(self, worker: LearningWorker) -> LearningLoop:
-        """Return the loop that learns from the answers; the caller runs it."""
-        self.loop = LearningLoop(
-            self.number,
-            worker,
-            self.predictions,
-            self._make_task(),
-            self._on_learning,
-        )
-        self._update_learning()
-        return self.loop
-
-    def _make_task(self) -> LearningTask:
-        return LearningTask(
-            self.state.revision,
-            self.state.annotations,
-            self.predictions.events,
-            self.changes.masks.edits,
-            self._tracker_for_learning,
-        )
-
-    def _update_learning(self, frame: int | None = None) -> None:
-        """Learn from the present state; predict the frames that are seen next first."""
-        if self.loop is None:
-            return
-        if frame is None:
-            frame = (self.position or {}).get("frame", 0)
-        self.loop.update(self._make_task(), (frame, *self._next_frames))
-
-    def _on_learning(self, event: str, data: Json) -> None:
-        """Pass news about learning on to the pages."""
-        n_answers = len(self.state.annotations)
-        if event == "questions":
-            self.typical_confidence = typical_confidence(self._list_predictions())
-        if event == "questions" or (
-            event == "predictions" and self.progress.needs_point(n_answers)
-        ):
-            curve = self.progress.add_point(n_answers)
-            self._writer.submit(self.store.set_setting, CURVE, curve)
-        self.publish(event, data)
-
-    def on_worker_status(self, is_alive: bool, problem: str) -> None:
-        """Take note of the start or end of the learning process."""
-        self.worker_status = {"alive": is_alive, "problem": problem}
-
-    @property
-    def is_learning(self) -> bool:
-        """Whether predictions that follow from the last answer are still to come."""
-        return self.loop is None or self.loop.is_busy
-
-    @property
-    def learned_revision(self) -> int:
-        """The revision that the present weights follow from; −1 before the first."""
-        return -1 if self.loop is None else self.loop.fit_revision
 
     # Predictions and questions
 
-    async def warm_up(self) -> None:
-        """Solve the pair that is shown first, so that Numba compiles before it."""
-        if self.movie.n_frames > 1:
-            frame = (self.position or {}).get("frame", 0)
-            with contextlib.suppress(ClewError):
-                await self.view_pair(min(frame, self.movie.n_frames - 2))
-
     async def view_pair(self, frame: int) -> Json:
         """Return a frame pair with predictions of the present weights."""
-        while True:
-            state = self.state
-            cache = self.predictions.cache
-            prediction = await asyncio.to_thread(
-                self.predictions.get_current,
-                frame,
-                state.annotations.select_frame(frame),
-            )
-            # Solve again if masks, kinds of events or initial weights changed meanwhile.
-            if cache is self.predictions.cache:
-                self.predictions.update([prediction], self.state.annotations)
-                return await asyncio.to_thread(self._view_pair, state, prediction)
+        state, prediction = await self.solve_pair(frame)
+        return await asyncio.to_thread(self._view_pair, state, prediction)
 
     def _view_pair(self, state: State, prediction: Prediction) -> Json:
         frame = prediction.frame
@@ -255,7 +79,7 @@ class Session:
         """Return questions for a page; open pages receive different ones."""
         pages = sorted(self._other_pages(page) | {page})
         n_ranked = min(n * len(pages), self.settings.max_questions)
-        questions = self._rank_questions(n_ranked, chosen) if n else []
+        questions = self.rank_questions(n_ranked, chosen) if n else []
         views = []
         for question in questions[pages.index(page) :: len(pages)]:
             view = view_question(
@@ -266,36 +90,6 @@ class Session:
             )
             views.append(view)
         return views
-
-    def _rank_questions(self, n: int, chosen: QuestionFilter) -> list[Question]:
-        """Return questions from the present predictions, so that none is stale."""
-        state = self.state
-        predictions = self._list_predictions()
-        self.typical_confidence = typical_confidence(predictions)
-        questions = next_questions(
-            predictions,
-            state.annotations,
-            self.positions,
-            n,
-            diameter=self.predictions.cache.pairs.profile.scales.diameter,
-            chosen=chosen,
-            seed=state.revision,
-        )
-        if chosen == NO_FILTER:
-            changed = questions_about_changed_cells(
-                self.predictions.by_frame, state.annotations, state.outdated, n
-            )
-            facts = {question.fact for question in changed}
-            others = [one for one in questions if one.fact not in facts]
-            questions = [*changed, *others][:n]
-            ahead = questions[: self.settings.questions_ahead]
-            self._next_frames = [question.frame for question in ahead]
-        return questions
-
-    def _list_predictions(self) -> list[Prediction]:
-        """Return the predictions in the order of the movie."""
-        by_frame = dict(self.predictions.by_frame)
-        return [by_frame[frame] for frame in sorted(by_frame)]
 
     async def view_family(self, frame: int, label: int) -> Json:
         """Return the tracks of a cell's family.
@@ -318,19 +112,17 @@ class Session:
 
     async def answer(self, request: AnswerRequest) -> Json:
         """Store an answer; return what follows from it at once."""
-        outcome: Outcome = await self._run_in_writer(self.changes.answer, request)
-        self._apply(outcome)
+        outcome = await self.make_answer(request.to_change())
         return await asyncio.to_thread(self._view_outcome, outcome, request.page)
 
     async def edit_masks(self, request: MaskEditRequest) -> Json:
         """Edit the masks of a frame; return what follows from it at once."""
-        outcome: Outcome = await self._run_in_writer(self.changes.edit_masks, request)
-        return await self._apply_change(outcome, request.page)
+        outcome = await self.make_edit(request.to_change())
+        return await self._view_change(outcome, request.page)
 
     async def undo_or_redo(self, act: Act, request: ChangeRequest) -> Json:
         """Undo the last answer or edit of a page, or redo it."""
-        outcome: Outcome = await self._run_in_writer(
-            self.changes.undo_or_redo,
+        outcome = await self.make_undo(
             act,
             request.key,
             request.revision,
@@ -338,7 +130,7 @@ class Session:
             self._other_pages(request.page),
         )
         if outcome.entry is not None:
-            return await self._apply_change(outcome, request.page)
+            return await self._view_change(outcome, request.page)
         return {
             "revision": outcome.state.revision,
             "annotated": len(outcome.state.annotations),
@@ -348,24 +140,17 @@ class Session:
             **self.undo_state(request.page),
         }
 
-    async def _apply_change(self, outcome: Outcome, page: str) -> Json:
-        self._apply(outcome)
+    async def _view_change(self, outcome: Outcome, page: str) -> Json:
         view = await asyncio.to_thread(self._view_outcome, outcome, page)
         return {**self._view_masks(outcome.entry), **self.undo_state(page), **view}
 
     async def review_track(self, request: TrackReviewRequest) -> Json:
         """Confirm the track of a cell, or reject it from this cell on."""
-        frame = request.frame
-        label = request.label
-        track = await self.lineages.find_track(
-            self.positions, self.state.annotations, frame, label
+        answers = await self.find_track_answers(
+            request.frame, request.label, request.right
         )
-        predictions = self.predictions.by_frame
-        if request.right:
-            answers = confirm_track(track, predictions)
-        else:
-            answers = reject_track_from(track, predictions, frame, label)
-        return await self._answer_many(answers, request.key, request.author)
+        outcome = await self.make_answers(answers, request.key, request.author)
+        return self._view_answers(outcome, len(answers))
 
     async def import_file(
         self, name: str, content: bytes, key: str, author: Author
@@ -374,64 +159,16 @@ class Session:
         if name.lower().endswith(SUFFIX):
             return await self.start_with(InitialWeights(name, content))
         answers = await asyncio.to_thread(read_upload, name, content, self.movie)
-        return await self._answer_many(answers, key, author)
+        outcome = await self.make_answers(answers, key, author)
+        return self._view_answers(outcome, len(answers))
 
-    async def _answer_many(
-        self, answers: list[Answer], key: str, author: Author
-    ) -> Json:
-        outcome: Outcome = await self._run_in_writer(
-            self.changes.answer_many, answers, key, author
-        )
-        self._apply(outcome)
+    def _view_answers(self, outcome: Outcome, n_given: int) -> Json:
         return {
             "revision": outcome.state.revision,
             "annotated": len(outcome.state.annotations),
             "new": outcome.n_new,
-            "given": len(answers),
+            "given": n_given,
         }
-
-    async def switch_events(self, names: list[str]) -> Json:
-        """Allow these kinds of events, besides moving, appearing and disappearing."""
-        events = parse_events(names) or ALL_EVENTS
-        if events != self.predictions.events:
-            sorted_names = sorted(str(event) for event in events)
-            await self._run_in_writer(self.store.set_setting, EVENTS, sorted_names)
-            self.predictions.use_events(events)
-            self.publish("events", {"events": self.event_names()})
-            self._update_learning()
-        return {"events": self.event_names()}
-
-    def event_names(self) -> list[str]:
-        """Return the kinds of events that can happen."""
-        return sorted(str(event) for event in self.predictions.events)
-
-    async def start_with(self, initial_weights: InitialWeights) -> Json:
-        """Start with weights of another movie, and learn the answers again."""
-        errors_before = self.progress.estimate_errors()
-        tracker = await asyncio.to_thread(initial_weights.load)
-        pairs, weights = await asyncio.to_thread(
-            build_pairs, self.changes.masks.source, tracker, self.predictions.events
-        )
-        await self._run_in_writer(
-            self.store.set_setting, INITIAL_WEIGHTS, initial_weights.to_json()
-        )
-        edited = replace(pairs, source=self.positions.source)
-        await self._run_in_writer(self.predictions.restart, edited, weights)
-        self.tracker = tracker
-        self._tracker_for_learning = with_events(tracker, self.predictions.events)
-        self.initial_weights = initial_weights
-        self.errors_before = errors_before
-        self.publish("began", {"weights": initial_weights.name})
-        self._update_learning()
-        return {"weights": initial_weights.name}
-
-    async def save_position(self, frame: int, label: int | None) -> None:
-        """Store where the person is."""
-        last = self.movie.n_frames - 1
-        if not 0 <= frame <= last:
-            raise InputError(f"frame is {frame}; expected 0 to {last}")
-        self.position = {"frame": frame, "label": label}
-        await self._run_in_writer(self.store.set_setting, POSITION, self.position)
 
     def undo_state(self, page: str) -> Json:
         """Return whether a page can undo and redo."""
@@ -447,32 +184,10 @@ class Session:
             return set()
         return {other for other, n in self.open_pages.items() if n > 0} - {page, ""}
 
-    async def _run_in_writer(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Make changes one after the other, in a thread: they wait for the disk."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, call, *arguments)
-
     def _apply(self, outcome: Outcome) -> None:
-        """Show a new state, tell all pages, and learn from it."""
-        state = outcome.state
-        by_frame = {one.frame: one for one in outcome.predictions}
-        self.predictions.by_frame |= by_frame
-        if state.revision <= self.state.revision:
-            return  # the same request again, or another change was faster
-        self.state = state
+        """Show a new state; the pictures follow the masks."""
+        super()._apply(outcome)
         self.pictures.movie = self.movie
-        kinds = state.annotations.happened_kinds()
-        if not kinds <= self.predictions.events:
-            events = add_annotated_kinds(self.predictions.events, kinds)
-            self.predictions.use_events(events)
-        frame = max(by_frame, default=None)
-        news = {
-            "revision": state.revision,
-            "annotated": len(state.annotations),
-            "frame": frame,
-        }
-        self.publish("changed", news)
-        self._update_learning(frame)
 
     def _view_outcome(self, outcome: Outcome, page: str) -> Json:
         state = outcome.state
@@ -503,64 +218,3 @@ class Session:
             changed |= view_event(str(change.event), change.sources, change.targets)
             changed["happened"] = change.happened
         return {**masks, "frame": change.frame, "changed": changed}
-
-    # Exports
-
-    async def export(self, kind: ExportKind, path: Path) -> Json:
-        """Write a file for download; return how complete the learning behind it is."""
-        annotations = self.state.annotations
-        if kind is ExportKind.MASKS:
-            await asyncio.to_thread(export_masks, path, self.movie)
-        elif not kind.is_learned:
-            await asyncio.to_thread(
-                export_annotations, kind, path, annotations, self.movie
-            )
-        else:
-            await self._wait_for_learning(kind)
-            await asyncio.to_thread(self._export_learned, kind, path, annotations)
-        return {"learned": self._is_learned(kind)}
-
-    def _is_learned(self, kind: ExportKind) -> bool:
-        """Return whether a file would follow from all answers."""
-        if not kind.is_learned or not len(self.state.annotations):
-            return True
-        if self.loop is None:
-            return False
-        if kind is ExportKind.WEIGHTS:
-            return self.loop.is_learned
-        return not self.loop.is_busy
-
-    async def _wait_for_learning(self, kind: ExportKind) -> None:
-        """Wait a moment for the last answers; then export what there is."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self.settings.export_wait
-        while self.worker_status["alive"] and clock() < deadline:
-            if self._is_learned(kind):
-                return
-            await asyncio.sleep(0.02)
-
-    def _export_learned(
-        self, kind: ExportKind, path: Path, annotations: Annotations
-    ) -> None:
-        if kind is ExportKind.WEIGHTS:
-            tracker = make_adapted_tracker(
-                self.tracker,
-                self.predictions.groups,
-                self.predictions.weights.values,
-                annotations,
-            )
-            tracker.save(path)
-            return
-        while True:
-            masks = self.changes.masks
-            predictions = self.predictions.solve_missing(annotations)
-            # Solve again if masks were edited meanwhile.
-            if masks is self.changes.masks:
-                lineage = build_lineage(masks.positions, predictions, annotations)
-                export_tracks(kind, path, lineage, masks.movie)
-                return
-
-    def close(self) -> None:
-        """Finish writing, and close the store."""
-        self._writer.shutdown(wait=True)
-        self.store.close()

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags
 
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.estimators.calibration import Calibration, Method, fit_calibration
 from clew.estimators.data import (
     TrainingData,
     check_sample_weight,
+    choose_annotations,
     convert_annotations,
     convert_inputs,
     convert_outputs,
     count_parts,
     explain_missing_annotations,
+    list_columns,
     make_generator,
     make_task,
     parse_annotations,
@@ -100,7 +103,12 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
         return convert_outputs(map_examples(predict_one, X, n_jobs))
 
     def score(
-        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None
+        self,
+        X: Examples,
+        Y: Examples = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        y: Examples = None,
     ) -> float:
         """Return the fraction of annotated parts that are predicted right.
 
@@ -111,10 +119,12 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
         X, Y : sequences
             Inputs and annotations.
         sample_weight : array of shape (n_examples,), optional
+        y : sequence, optional
+            Another name of `Y`.
         """
         check_fitted(self, "coef_")
         X = self._convert_inputs(X)
-        Y = convert_annotations(Y)
+        Y = convert_annotations(choose_annotations(Y, y))
         check_lengths(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         predicted = self.predict(X)
@@ -365,6 +375,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True
+        if getattr(self.model, "of_rows", False):
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags()
         return tags
 
     def _get_model_with(self, attribute: str, name: str) -> Any:
@@ -381,9 +394,11 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
     def _convert_inputs(self, X: Examples) -> Examples:
         """Convert inputs; columns of a table must be those of the fit, in order."""
         expected = self.__dict__.get("feature_names_in_")
-        if expected is not None and hasattr(X, "columns"):
-            columns = list(X.columns)
-            is_named = all(isinstance(name, str) for name in columns)
+        if expected is None:
+            return convert_inputs(X)
+        for table in X if isinstance(X, list) else [X]:
+            columns = list_columns(table) or []
+            is_named = columns and all(isinstance(name, str) for name in columns)
             if is_named and columns != expected.tolist():
                 raise InputError(
                     f"X has the columns {short_repr(columns)}; expected "
@@ -404,9 +419,11 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
     ) -> TrainingData:
         """Prepare a copy of the model, and select the examples with annotations."""
         self.__dict__.pop("feature_names_in_", None)
-        if hasattr(X, "columns"):
-            names = [str(name) for name in X.columns]
+        columns = list_columns(X)
+        if columns is not None:
+            names = [str(name) for name in columns]
             self.feature_names_in_ = np.array(names, dtype=object)
+            self._convert_inputs(X)  # tables in a list have the same columns
         X = convert_inputs(X)
         Y = convert_annotations(Y)
         check_lengths(X, Y)

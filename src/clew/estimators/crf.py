@@ -16,6 +16,7 @@ from clew.estimators.base import (
 )
 from clew.estimators.data import (
     TrainingData,
+    choose_annotations,
     convert_annotations,
     convert_outputs,
     parse_annotations,
@@ -115,8 +116,9 @@ class StructuredCRF(RegularizedEstimator):
     def fit(
         self,
         X: Examples,
-        Y: Examples,
+        Y: Examples = None,
         *,
+        y: Examples = None,
         sample_weight: ArrayLike | None = None,
         warm_start: StructuredEstimator | Array | None = None,
         callback: Callback | None = None,
@@ -127,6 +129,8 @@ class StructuredCRF(RegularizedEstimator):
         ----------
         X, Y : sequences
             Inputs and annotations.
+        y : sequence, optional
+            Another name of `Y`.
         sample_weight : array of shape (n_examples,), optional
         warm_start : fitted estimator or ndarray of shape (n_features,), optional
             Initial weights.
@@ -137,7 +141,7 @@ class StructuredCRF(RegularizedEstimator):
         if warm_start is not None and hasattr(warm_start, "coef_"):
             start = warm_start.coef_
         check_callable(callback, "callback")
-        data = self._prepare_training(X, Y, sample_weight)
+        data = self._prepare_training(X, choose_annotations(Y, y), sample_weight)
         return self._learn(data, start=start, callback=callback)
 
     def _learn(

@@ -29,18 +29,35 @@ class TrainingData(NamedTuple):
     """Weights of the examples."""
 
 
+def choose_annotations(Y: Examples, y: Examples) -> Examples:
+    """Return the annotations, which scikit-learn passes as `y`."""
+    if Y is not None and y is not None:
+        raise InputError("annotations are given as Y and as y; expected one of both")
+    return y if Y is None else Y
+
+
+def list_columns(X: Examples) -> list[Any] | None:
+    """Return the names of the columns of a table, or of the first in a list of them."""
+    table = X[0] if isinstance(X, list) and len(X) else X
+    return list(table.columns) if hasattr(table, "columns") else None
+
+
 def convert_inputs(X: Examples) -> Examples:
     """Convert tables to arrays, and sparse matrices that cannot be sliced to CSR."""
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return X.to_numpy()
+    is_series = hasattr(X, "iloc") and not hasattr(X, "columns")
+    if is_series:  # indexed by labels, not by places
+        X = list(X.to_numpy())
     if isinstance(X, list):
-        return [_convert_sparse(x) for x in X]
+        return [_convert_table(x) for x in X]
     if hasattr(X, "__array__") and not hasattr(X, "__len__"):
         return np.asarray(X)
-    return _convert_sparse(X)
+    return _convert_table(X)
 
 
-def _convert_sparse(x: Any) -> Any:
+def _convert_table(x: Any) -> Any:
+    """Return a table as an array, and a sparse matrix as one that can be sliced."""
+    if hasattr(x, "columns") and hasattr(x, "to_numpy"):
+        return x.to_numpy()
     if sp.issparse(x) and x.format in ("lil", "dok"):
         return x.tocsr()
     return x

@@ -8,7 +8,7 @@ from typing import Self
 from numpy.typing import ArrayLike
 
 from clew.estimators.base import StructuredEstimator
-from clew.estimators.data import TrainingData, make_generator
+from clew.estimators.data import TrainingData, choose_annotations, make_generator
 from clew.learning.perceptron import perceptron
 from clew.learning.task import weight_examples
 from clew.models.base import StructuredModel
@@ -69,8 +69,9 @@ class StructuredPerceptron(StructuredEstimator):
     def fit(
         self,
         X: Examples,
-        Y: Examples,
+        Y: Examples = None,
         *,
+        y: Examples = None,
         sample_weight: ArrayLike | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
@@ -81,6 +82,8 @@ class StructuredPerceptron(StructuredEstimator):
         ----------
         X, Y : sequences
             Inputs and annotations.
+        y : sequence, optional
+            Another name of `Y`.
         sample_weight : array of shape (n_examples,), optional
         client : distributed.Client, optional
             Run the argmax on a Dask cluster.
@@ -88,7 +91,7 @@ class StructuredPerceptron(StructuredEstimator):
             Called with the number and the mean task loss of each epoch.
         """
         check_callable(callback, "callback")
-        data = self._prepare_training(X, Y, sample_weight)
+        data = self._prepare_training(X, choose_annotations(Y, y), sample_weight)
         return self._learn(data, client=client, callback=callback)
 
     def _learn(

@@ -18,6 +18,7 @@ from clew.estimators.base import (
 from clew.estimators.data import (
     TrainingData,
     check_sample_weight,
+    choose_annotations,
     convert_annotations,
     count_parts,
     make_generator,
@@ -26,7 +27,7 @@ from clew.estimators.data import (
 from clew.estimators.model_selection import Split, make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.initialization import learn_from, make_starts
-from clew.learning.losses import LOSSES, Loss, get_loss
+from clew.learning.losses import LOSSES, Loss, get_loss, require_spaces, simplify
 from clew.learning.model_update import Regulariser, check_regulariser
 from clew.learning.passive_aggressive import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
@@ -131,8 +132,9 @@ class StructuredSVM(RegularizedEstimator):
     def fit(
         self,
         X: Examples,
-        Y: Examples,
+        Y: Examples = None,
         *,
+        y: Examples = None,
         sample_weight: ArrayLike | None = None,
         warm_start: Result | OnlineResult | StructuredSVM | None = None,
         client: Client | None = None,
@@ -145,6 +147,8 @@ class StructuredSVM(RegularizedEstimator):
         ----------
         X, Y : sequences
             Inputs and annotations.
+        y : sequence, optional
+            Another name of `Y`.
         sample_weight : array of shape (n_examples,), optional
         warm_start : StructuredSVM, Result or OnlineResult, optional
             An earlier fit. Its bounds are reused for examples whose annotation is the
@@ -160,7 +164,7 @@ class StructuredSVM(RegularizedEstimator):
         earlier = check_warm_start(warm_start)
         check_callable(callback, "callback")
         check_callable(pseudo_labels, "pseudo_labels")
-        data = self._prepare_training(X, Y, sample_weight)
+        data = self._prepare_training(X, choose_annotations(Y, y), sample_weight)
         return self._learn(
             data,
             warm_start=earlier,
@@ -196,6 +200,8 @@ class StructuredSVM(RegularizedEstimator):
             return make_test_task(X, Y)
 
         task = weight_examples(make_training_task(data.X, data.Y), data.weights)
+        if not isinstance(loss, ListedLoss):
+            require_spaces(simplify(loss, task), task)  # before any argmax is asked for
         if Space.COMPATIBLE in task.spaces - loss.spaces:
             # finds annotations that no output satisfies
             task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
@@ -335,6 +341,10 @@ class StructuredSVM(RegularizedEstimator):
         Y = convert_annotations(Y)
         check_lengths(X, Y)
         if classes is not None:
+            if not hasattr(self, "classes_"):
+                raise InputError(
+                    "classes are given, but the model has no labels; expected None"
+                )
             known_classes = tuple(self.classes_.tolist())
             if check_classes(classes, None) != known_classes:
                 raise InputError(

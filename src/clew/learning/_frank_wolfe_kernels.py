@@ -44,6 +44,11 @@ class Bounds(NamedTuple):
     """(G,) capacity of each group's block of inner products."""
 
 
+kernel = njit(cache=True, nogil=True)
+inner_kernel = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Called from kernels only, and compiled with them."""
+
+
 class Scratch(NamedTuple):
     """Buffers of a visit to a group, ordered from its oldest bound to its newest.
 
@@ -55,129 +60,130 @@ class Scratch(NamedTuple):
     moved: Array
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     """Allocate buffers for the largest of these groups and one more bound."""
-    largest = 1
-    for g in groups:
-        largest = max(largest, b.sizes[g] + 1)
+    largest = int(b.sizes[groups].max(initial=0)) + 1
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_weighted_rows(
-    data: Array,
-    indices: Indices,
-    indptr: Indices,
-    weights: Array,
-    n_rows: int,
-    out: Array,
-) -> None:
-    """Add Σ_k weights_k · row_k to out (d,)."""
-    for k in range(n_rows):
-        if weights[k] != 0.0:
-            for p in range(indptr[k], indptr[k + 1]):
-                out[indices[p]] += weights[k] * data[p]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def link_bounds(b: Bounds, n_rows: int) -> None:
     """Rebuild the linked lists of the groups, the newest bound first."""
+    group = b.group[:n_rows]
+    order = np.argsort(group, kind="stable")
+    is_first = np.diff(group[order], prepend=-1) > 0
+    b.following[order] = np.where(is_first, -1, np.roll(order, 1))
     b.head[:] = -1
-    b.sizes[:] = 0
-    for k in range(n_rows):
-        g = b.group[k]
-        b.following[k] = b.head[g]
-        b.head[g] = k
-        b.sizes[g] += 1
+    b.head[group] = np.arange(n_rows)
+    b.sizes[:] = np.bincount(group, minlength=len(b.sizes))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
     """Move the bounds in the mask to the front, in place; return their number.
 
     `link_bounds` must be called afterwards.
     """
-    _compact_products(b, mask)
-    kept = 0
-    end = b.indptr[0]
-    for k in range(n_rows):
-        first = b.indptr[k]
-        last = b.indptr[k + 1]
-        if not mask[k]:
-            continue
-        for p in range(first, last):
-            b.data[end + p - first] = b.data[p]
-            b.indices[end + p - first] = b.indices[p]
-        b.offsets[kept] = b.offsets[k]
-        b.alpha[kept] = b.alpha[k]
-        b.idle[kept] = b.idle[k]
-        b.tags[kept] = b.tags[k]
-        b.group[kept] = b.group[k]
-        # kept ≤ k, so that this overwrites no start that is still needed
-        b.indptr[kept] = end
-        end += last - first
-        kept += 1
-    b.indptr[kept] = end
+    group = b.group[:n_rows]
+    order = np.argsort(group, kind="stable")
+    begins = np.cumsum(b.sizes) - b.sizes
+    place = np.arange(n_rows) - begins[group[order]]
+    kept_group = group[mask]
+    kept = len(kept_group)
+    first = np.searchsorted(group[order][mask[order]], np.arange(len(b.sizes) + 1))
+    move_products(
+        b.products,
+        b.start,
+        b.room,
+        place[mask[order]],
+        first,
+        b.products,
+        b.start,
+        b.room,
+    )
+    move_rows(b.data, b.indices, b.indptr, mask)
+    for array in (b.offsets, b.alpha, b.idle, b.tags, b.group):
+        array[:kept] = array[:n_rows][mask]
     return kept
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _compact_products(b: Bounds, mask: Mask) -> None:
-    """Move the inner products of the bounds in the mask to the front, by group."""
-    places = np.empty(max(1, b.sizes.max()), np.int64)
-    for g in range(len(b.head)):
-        size = b.sizes[g]
-        kept = 0
-        k = b.head[g]
-        for place in range(size - 1, -1, -1):
-            if mask[k]:
-                kept += 1
-                places[size - kept] = place
-            k = b.following[k]
-        if kept == size:
-            continue
-        chosen = places[size - kept : size]
-        for i in range(kept):  # in place: reads never precede writes
-            for j in range(kept):
-                source = b.start[g] + chosen[i] * b.room[g] + chosen[j]
-                b.products[b.start[g] + i * b.room[g] + j] = b.products[source]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> None:
     """Copy the inner products into blocks of other sizes."""
-    for g in range(len(b.head)):
-        for i in range(b.sizes[g]):
-            for j in range(b.sizes[g]):
-                products[start[g] + i * room[g] + j] = b.products[
-                    b.start[g] + i * b.room[g] + j
-                ]
+    first = np.concatenate([[0], np.cumsum(b.sizes)])
+    place = np.arange(first[-1]) - np.repeat(first[:-1], b.sizes)
+    move_products(b.products, b.start, b.room, place, first, products, start, room)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel  # type: ignore[untyped-decorator]
+def move_rows(
+    data: Array, indices: Indices, indptr: NDArray[np.int64], mask: Mask
+) -> None:
+    """Move the rows in the mask to the front."""
+    kept = 0
+    end = indptr[0]
+    first = indptr[0]
+    for k in range(len(mask)):
+        last = indptr[k + 1]
+        if mask[k]:
+            for p in range(first, last):
+                data[end] = data[p]
+                indices[end] = indices[p]
+                end += 1
+            kept += 1
+            indptr[kept] = end  # kept ≤ k + 1, whose start has been read
+        first = last
+
+
+@kernel  # type: ignore[untyped-decorator]
+def move_products(
+    products: Array,
+    start: NDArray[np.int64],
+    room: NDArray[np.int64],
+    place: Indices,
+    first: Indices,
+    out: Array,
+    out_start: NDArray[np.int64],
+    out_room: NDArray[np.int64],
+) -> None:
+    """Write the inner products of some bounds to the front of their group's block.
+
+    ``place[first[g] : first[g + 1]]`` are their ascending positions in group g. They
+    only move to the front, so that `out` may be `products`.
+    """
+    for g in range(len(start)):
+        begin = first[g]
+        for i in range(first[g + 1] - begin):
+            source = start[g] + place[begin + i] * room[g]
+            target = out_start[g] + i * out_room[g]
+            for j in range(first[g + 1] - begin):
+                out[target + j] = products[source + place[begin + j]]
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
 def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """Compute the inner products of bound k with the earlier bounds of group g.
 
     Bound k is at position `place` of its group; `dense` (d,) is scratch and stays zero.
     """
-    for p in range(b.indptr[k], b.indptr[k + 1]):
-        dense[b.indices[p]] = b.data[p]
+    data = b.data
+    indices = b.indices
+    indptr = b.indptr
+    products = b.products
+    for p in range(indptr[k], indptr[k + 1]):
+        dense[indices[p]] = data[p]
     origin = b.start[g]
     room = b.room[g]
     other = k
     for i in range(place, -1, -1):
         product = 0.0
-        for p in range(b.indptr[other], b.indptr[other + 1]):
-            product += b.data[p] * dense[b.indices[p]]
-        b.products[origin + place * room + i] = product
-        b.products[origin + i * room + place] = product
+        for p in range(indptr[other], indptr[other + 1]):
+            product += data[p] * dense[indices[p]]
+        products[origin + place * room + i] = product
+        products[origin + i * room + place] = product
         other = b.following[other]
-    for p in range(b.indptr[k], b.indptr[k + 1]):
-        dense[b.indices[p]] = 0.0
+    for p in range(indptr[k], indptr[k + 1]):
+        dense[indices[p]] = 0.0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel  # type: ignore[untyped-decorator]
 def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
     """Recompute all inner products of these groups."""
     for g in groups:
@@ -187,16 +193,7 @@ def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
             k = b.following[k]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def bound_value(b: Bounds, k: int, w: Array) -> float:
-    """Return the value of bound k at w, relative to its group's base."""
-    total = 0.0
-    for p in range(b.indptr[k], b.indptr[k + 1]):
-        total += b.data[p] * w[b.indices[p]]
-    return total + float(b.offsets[k])
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@inner_kernel  # type: ignore[untyped-decorator]
 def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
     """Write the rows of a group's bounds and their values at w to the scratch.
 
@@ -205,17 +202,25 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
     best : float
         The highest value.
     """
+    data = b.data
+    indices = b.indices
+    indptr = b.indptr
+    rows = scratch.rows
+    score = scratch.score
     k = b.head[g]
     best = -np.inf
     for i in range(b.sizes[g] - 1, -1, -1):
-        scratch.rows[i] = k
-        scratch.score[i] = bound_value(b, k, w)
-        best = max(best, scratch.score[i])
+        value = b.offsets[k]
+        for p in range(indptr[k], indptr[k + 1]):
+            value += data[p] * w[indices[p]]
+        rows[i] = k
+        score[i] = value
+        best = max(best, value)
         k = b.following[k]
-    return float(best)
+    return best
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@inner_kernel  # type: ignore[untyped-decorator]
 def link_if_higher(
     b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
 ) -> bool:
@@ -229,23 +234,26 @@ def link_if_higher(
     linked : bool
     """
     best = score_group(b, g, w, scratch)
-    value = bound_value(b, k, w)
+    value = b.offsets[k]
+    for p in range(b.indptr[k], b.indptr[k + 1]):
+        value += b.data[p] * w[b.indices[p]]
     if not value > best + 1e-12 * (1.0 + abs(value)):
         return False
+    size = b.sizes[g]
     b.alpha[k] = 0.0
     b.idle[k] = 0
     b.tags[k] = tag
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
-    multiply_bound(b, g, k, b.sizes[g], dense)
-    scratch.rows[b.sizes[g]] = k
-    scratch.score[b.sizes[g]] = value
-    b.sizes[g] += 1
+    multiply_bound(b, g, k, size, dense)
+    scratch.rows[size] = k
+    scratch.score[size] = value
+    b.sizes[g] = size + 1
     return True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel  # type: ignore[untyped-decorator]
 def append_rows(
     b: Bounds,
     n_rows: int,
@@ -256,6 +264,7 @@ def append_rows(
     groups: Indices,
     w: Array,
     dense: Array,
+    scratch: Scratch,
 ) -> int:
     """Write rows at the end; link those above their group's other bounds at w.
 
@@ -264,20 +273,19 @@ def append_rows(
     n_rows : int
         Number of bounds afterwards.
     """
-    scratch = make_scratch(b, groups)
     for i in range(len(groups)):
-        begin = b.indptr[n_rows]
-        size = indptr[i + 1] - indptr[i]
-        for p in range(size):
-            b.data[begin + p] = data[indptr[i] + p]
-            b.indices[begin + p] = indices[indptr[i] + p]
-        b.indptr[n_rows + 1] = begin + size
+        end = b.indptr[n_rows]
+        for p in range(indptr[i], indptr[i + 1]):
+            b.data[end] = data[p]
+            b.indices[end] = indices[p]
+            end += 1
+        b.indptr[n_rows + 1] = end
         b.offsets[n_rows] = offsets[i]
         n_rows += link_if_higher(b, groups[i], n_rows, w, -1, dense, scratch)
     return n_rows
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@inner_kernel  # type: ignore[untyped-decorator]
 def improve_group(
     b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch
 ) -> float:
@@ -291,21 +299,23 @@ def improve_group(
         The group's gap before the steps.
     """
     size = b.sizes[g]
-    rows = scratch.rows[:size]
-    score = scratch.score[:size]
-    moved = scratch.moved[:size]
+    rows = scratch.rows
+    score = scratch.score
+    moved = scratch.moved
+    alpha = b.alpha
     best = -np.inf
     mean = 0.0
     for i in range(size):
         best = max(best, score[i])
-        mean += b.alpha[rows[i]] * score[i]
+        mean += alpha[rows[i]] * score[i]
     gap = max(best - mean, 0.0) if size else 0.0
     tol = max(0.1 * gap, 1e-14 * abs(best))
     pairwise_steps(
         score,
         moved,
-        b.alpha,
+        alpha,
         rows,
+        size,
         b.products,
         b.start[g],
         b.room[g],
@@ -323,15 +333,20 @@ def improve_group(
     return gap
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel  # type: ignore[untyped-decorator]
 def visit_groups(
-    b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array
+    b: Bounds,
+    groups: Indices,
+    w: Array,
+    lam: float,
+    max_steps: int,
+    gaps: Array,
+    scratch: Scratch,
 ) -> None:
     """Take pairwise steps on groups in turn.
 
     `gaps` (n_groups,) receives the gap of each visited group before its steps.
     """
-    scratch = make_scratch(b, groups)
     for g in groups:
         score_group(b, g, w, scratch)
         gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)

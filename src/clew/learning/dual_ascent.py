@@ -278,6 +278,7 @@ def _sweep_groups(
                 moved,
                 alpha,
                 rows,
+                size,
                 gram,
                 start[g],
                 stride[g],

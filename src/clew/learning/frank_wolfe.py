@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
-    add_weighted_rows,
     append_rows,
     compact_bounds,
     copy_products,
     link_bounds,
+    make_scratch,
     multiply_groups,
     visit_groups,
 )
@@ -41,7 +41,12 @@ from clew.learning.bounds import (
 from clew.learning.gram import Gram, find_slots
 from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
-from clew.learning.sparse_rows import ENTRY_BYTES, Rows, subtract_sparse
+from clew.learning.sparse_rows import (
+    ENTRY_BYTES,
+    Rows,
+    add_weighted_rows,
+    subtract_sparse,
+)
 from clew.learning.task import (
     Array,
     Indices,
@@ -134,7 +139,7 @@ class WorkingSet:
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
         b = self.bounds
         total = self.v.copy()
-        add_weighted_rows(b.data, b.indices, b.indptr, b.alpha, self.n_rows, total)
+        add_weighted_rows(b.data, b.indices, b.indptr, b.alpha[: self.n_rows], total)
         self.w = total / -self.lam
 
     def dual_value(self) -> float:
@@ -262,13 +267,15 @@ class WorkingSet:
                 groups,
                 self.w,
                 self.dense,
+                make_scratch(self.bounds, groups),
             )
         )
         self.bundle.added += self.n_rows - before
 
     def visit(self, groups: Indices, steps: int, gaps: Array) -> None:
         """Take pairwise steps on groups in turn; write their prior gaps to `gaps`."""
-        visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps)
+        scratch = make_scratch(self.bounds, groups)
+        visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps, scratch)
 
     def _link(self) -> None:
         """Rebuild the linked lists of the groups."""

@@ -85,7 +85,7 @@ def update_gram(old: Gram | None, rows: Rows, members: Indices, first: Indices) 
         rows.data,
         rows.indices,
         rows.indptr,
-        rows.n_columns,
+        np.zeros(rows.n_columns),
         members,
         first,
         blocks,
@@ -113,7 +113,7 @@ def _fill_blocks(
     data: Array,
     indices: Indices,
     indptr: Indices,
-    n_features: int,
+    dense: Array,
     members: Indices,
     first: Indices,
     blocks: Array,
@@ -123,8 +123,10 @@ def _fill_blocks(
     old_size: Indices,
     old_slot: Indices,
 ) -> None:
-    """Copy the inner products that are in the old blocks and compute the others."""
-    dense = np.zeros(n_features)
+    """Copy the inner products that are in the old blocks and compute the others.
+
+    `dense` (d,) is scratch, zero before and after.
+    """
     for g in range(len(first) - 1):
         size = first[g + 1] - first[g]
         for i in range(size):
@@ -158,6 +160,7 @@ def pairwise_steps(
     moved: Array,
     alpha: Array,
     members: Indices,
+    size: int,
     gram: Array,
     origin: int,
     stride: int,
@@ -179,6 +182,8 @@ def pairwise_steps(
         Dual weights of all bounds; updated in place.
     members : ndarray of int
         Rows of the group's bounds.
+    size : int
+        Number of these bounds; the arrays may be longer.
     gram, origin, stride : ndarray, int, int
         ⟨a_i, a_j⟩ is ``gram[origin + i * stride + j]``.
     lam : float
@@ -186,7 +191,6 @@ def pairwise_steps(
         Stop when the highest and the lowest active bound differ by at most this.
     max_steps : int
     """
-    size = len(members)
     for _ in range(max_steps):
         up = -1
         down = -1

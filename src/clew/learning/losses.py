@@ -12,7 +12,7 @@ examples with P < R, as the paper does, would break that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -66,6 +66,21 @@ class Loss:
                 "and margin ≥ 0; got "
                 f"{self.penalty_weight}, {self.reward_weight} and {self.margin}"
             )
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the fields with the spaces' values, for files without enums (skops)."""
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        reward = None if self.reward is None else self.reward.value
+        return {**state, "penalty": self.penalty.value, "reward": reward}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        reward = state["reward"]
+        spaces = {
+            "penalty": Space(state["penalty"]),
+            "reward": None if reward is None else Space(reward),
+        }
+        for name, value in {**state, **spaces}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def needs_clipping(self) -> bool:

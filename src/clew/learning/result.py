@@ -92,6 +92,14 @@ class Result:
     bundle: Bundle | None = field(repr=False, default=None, compare=False)
     """The bounds, which `warm_start` recycles."""
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state with the status' value, for files without enums (skops)."""
+        return {**self.__dict__, "status": self.status.value}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self.__dict__["status"] = Status(state["status"])
+
     @property
     def converged(self) -> bool:
         """Whether the requested gap was certified."""
@@ -113,6 +121,13 @@ class Result:
     def column(self, name: str) -> Array:
         """Return one quantity of the history as an array, such as "gap" or "bounds"."""
         return np.array([getattr(record, name) for record in self.history], dtype=float)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Result: {self.status.value}, objective {self.objective:.6g}, gap "
+            f"{self.gap:.2g}, λ = {self.lam:.3g}, {len(self.w)} weights, "
+            f"{self.passes:.4g} passes, {self.seconds['total']:.2f} s>"
+        )
 
     def __str__(self) -> str:
         s = self.seconds

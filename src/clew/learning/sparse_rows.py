@@ -148,7 +148,7 @@ class Rows:
     def combine(self, weights: Array) -> Array:
         """Return (d,) Σ_k weights_k · row_k."""
         out = np.zeros(self.n_columns)
-        _combine(self.data, self.indices, self.indptr, weights, out)
+        add_weighted_rows(self.data, self.indices, self.indptr, weights, out)
         return out
 
     def squared_norms(self) -> Array:
@@ -185,7 +185,7 @@ def _write_dense(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _combine(
+def add_weighted_rows(
     data: Array, indices: Indices, indptr: Indices, weights: Array, out: Array
 ) -> None:
     """Add Σ_k weights_k · row_k to `out` (d,)."""
@@ -223,10 +223,12 @@ def subtract_sparse(matrix: Matrix, reference: Matrix) -> Matrix:
     indices = np.empty(room, dtype=np.int32)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
     left, right = (
-        (m.data, m.indices.astype(np.int32, copy=False), m.indptr)
+        (m.data, m.indices.astype(np.int32, copy=False), m.indptr.astype(np.int64))
         for m in (matrix, reference)
     )
-    used = _subtract_rows(*left, *right, n_columns, data, indices, indptr)
+    dense = np.zeros(n_columns)
+    seen_in = np.zeros(n_columns, dtype=np.int64)
+    used = _subtract_rows(*left, *right, dense, seen_in, data, indices, indptr)
     return sp.csr_array(
         (data[:used], indices[:used], indptr), shape=(n_rows, n_columns)
     )
@@ -240,17 +242,17 @@ def _subtract_rows(
     ref_data: Array,
     ref_indices: Indices,
     ref_indptr: Indices,
-    n_columns: int,
+    dense: Array,
+    seen_in: NDArray[np.int64],
     out: Array,
     out_indices: Indices,
     out_indptr: Indices,
 ) -> int:
     """Subtract row by row through a dense row; return the number of entries written.
 
-    `seen_in` is the row in which a column was last seen, counted from 1.
+    `dense` (d,) and `seen_in` (d,) are scratch, zero before. `seen_in` is the row in
+    which a column was last seen, counted from 1.
     """
-    dense = np.zeros(n_columns)
-    seen_in = np.zeros(n_columns, np.int64)
     used = 0
     for k in range(len(indptr) - 1):
         for p in range(indptr[k], indptr[k + 1]):

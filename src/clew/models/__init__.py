@@ -4,6 +4,7 @@ from clew.models.assignment import Assignment
 from clew.models.base import Model, StructuredModel
 from clew.models.binary_program import BinaryProgram, Program
 from clew.models.chain import Chain
+from clew.models.checking import check_model
 from clew.models.graph import Graph
 from clew.models.multiclass import Multiclass
 from clew.models.tree import Tree
@@ -18,4 +19,5 @@ __all__ = [
     "Program",
     "StructuredModel",
     "Tree",
+    "check_model",
 ]

@@ -150,21 +150,6 @@ def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
                 transition[j, i] = -np.inf
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
-def is_legal(forest: Forest, e: int, states: Indices) -> bool:
-    """Whether no pair of neighboring states (T,) is forbidden."""
-    S = forest.allowed.shape[1]
-    first = forest.offsets[e]
-    last = forest.offsets[e + 1]
-    if forest.forbidden[S, states[0]] or forest.forbidden[states[last - first - 1], S]:
-        return False
-    for v in range(first, last):
-        p = forest.parent[v]
-        if p >= 0 and forest.forbidden[states[p - first], states[v - first]]:
-            return False
-    return True
-
-
 @kernel  # type: ignore[untyped-decorator]
 def score_examples(
     features: NodeFeatures,
@@ -312,18 +297,17 @@ def maximize_examples(
     forest: Forest,
     chosen: Indices,
     transition: Array,
-    must_deviate: bool,
     scores: Array,
+    messages: Array,
+    slack: Array,
+    carrier: Indices,
     states: Indices,
-) -> Mask:
-    """Fill `states` with the best labelings; return which examples have one."""
-    S = scores.shape[1]
-    longest = find_longest(forest, chosen)
-    n_slacks = longest if must_deviate else 0
-    slack = np.empty((n_slacks, S))
-    carrier = np.empty((n_slacks, S), np.int64)
-    messages = np.empty((3, S))
-    found = np.empty(len(chosen), np.bool_)
+    found: Mask,
+) -> None:
+    """Fill `states` with the best labelings, and `found` with who has one.
+
+    `messages`, `slack` and `carrier` are as in `maximize_example`, for the longest one.
+    """
     row = 0
     for n in range(len(chosen)):
         e = chosen[n]
@@ -332,16 +316,6 @@ def maximize_examples(
             forest, e, shift, transition, scores, messages, slack, carrier, states
         )
         row = shift + forest.offsets[e + 1]
-    return found
-
-
-@inner_kernel  # type: ignore[untyped-decorator]
-def find_longest(forest: Forest, chosen: Indices) -> int:
-    """Return the number of nodes of the longest chosen example."""
-    longest = 0
-    for e in chosen:
-        longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
-    return longest
 
 
 # Features

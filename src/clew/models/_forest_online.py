@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
+    Scratch,
     improve_group,
     link_if_higher,
     make_scratch,
@@ -24,13 +26,12 @@ from clew.learning.task import Array, Indices, Space
 from clew.models._forest_kernels import (
     Forest,
     fill_transition,
-    find_longest,
     maximize_example,
     score_example,
     write_difference,
 )
 from clew.models.completions import follow
-from clew.models.node_features import NodeFeatures, inner_kernel, kernel
+from clew.models.node_features import NodeFeatures, kernel
 
 if TYPE_CHECKING:
     from clew.models.forest import ForestTask
@@ -72,6 +73,7 @@ class ForestOracle:
         self.n_inputs = task.features.n_inputs
         self.reward = reward
         self.reward_weight = reward_weight
+        self.penalty_weight = penalty_weight
         self.penalty = penalty_weight / task.scale
         self.reference: Indices
         """(nodes,) the reward's labelings."""
@@ -156,6 +158,7 @@ class ForestOracle:
         """Visit groups of one example each: argmax at w, new bound, pairwise steps."""
         self._make_room(working_set, groups)
         before = working_set.n_rows
+        longest = int(self.lengths[self.examples[groups]].max(initial=0))
         working_set.n_rows, self.n_written = visit_examples(
             self.features,
             self.forest,
@@ -174,6 +177,8 @@ class ForestOracle:
             steps,
             working_set.dense,
             gaps,
+            make_scratch(working_set.bounds, groups),
+            make_labeling_scratch(self.n_states, longest),
         )
         working_set.bundle.added += working_set.n_rows - before
 
@@ -189,21 +194,19 @@ class LabelingScratch(NamedTuple):
     states: Indices
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
-def make_labeling_scratch(forest: Forest, longest: int) -> LabelingScratch:
+def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
     """Return arrays for examples of at most `longest` nodes."""
-    S = forest.allowed.shape[1]
     return LabelingScratch(
-        np.empty((S, S)),
-        np.empty((longest, S)),
-        np.empty((3, S)),
-        np.empty((0, S)),
-        np.empty((0, S), np.int64),
+        np.empty((n_states, n_states)),
+        np.empty((longest, n_states)),
+        np.empty((3, n_states)),
+        np.empty((0, n_states)),
+        np.empty((0, n_states), np.int64),
         np.empty(longest, np.intp),
     )
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def label_example(
     features: NodeFeatures,
     forest: Forest,
@@ -248,6 +251,8 @@ def visit_examples(
     steps: int,
     dense: Array,
     gaps: Array,
+    scratch: Scratch,
+    labeling: LabelingScratch,
 ) -> tuple[int, int]:
     """Add bounds, and change α, w and gaps in place.
 
@@ -259,12 +264,6 @@ def visit_examples(
     n_rows, n_written : int
         Number of bounds, and of entries of `outputs`.
     """
-    longest = np.int64(0)
-    for g in groups:
-        e = examples[g]
-        longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
-    scratch = make_scratch(bounds, groups)
-    labeling = make_labeling_scratch(forest, longest)
     states = labeling.states
     for g in groups:
         e = examples[g]
@@ -310,8 +309,16 @@ class ForestEpochs:
 
     def run(self, order: Indices) -> None:
         """Visit these examples in turn."""
+        task = self.task
+        longest = int(np.diff(task.offsets)[order].max(initial=0))
         run_perceptron_epoch(
-            self.task.features, self.forest, order, self.n_steps, self.w, self.late
+            task.features,
+            self.forest,
+            order,
+            self.n_steps,
+            self.w,
+            self.late,
+            make_labeling_scratch(task.allowed.shape[1], longest),
         )
         self.n_steps += len(order)
 
@@ -332,19 +339,18 @@ def run_perceptron_epoch(
     n_steps: int,
     w: Array,
     late: Array,
+    labeling: LabelingScratch,
 ) -> None:
     """Add φ(ỹ) - φ(ŷ) to w wherever ŷ contradicts the annotation.
 
     `late` gets that times the number of steps before.
     """
-    longest = find_longest(forest, examples)
     most_entries = 0
     for e in examples:
         first = forest.offsets[e]
         last = forest.offsets[e + 1]
         n_entries = features.begins[last] - features.begins[first]
         most_entries = max(most_entries, 2 * (n_entries + 2 * (last - first) + 2))
-    labeling = make_labeling_scratch(forest, longest)
     states = labeling.states
     predicted = np.zeros(len(forest.parent), np.intp)
     dense = np.zeros(len(w))

@@ -1,9 +1,10 @@
-"""Bounds that follow the completion of the annotation from one CCCP iteration to the next.
+"""Bounds that follow the completion of the annotation between CCCP iterations.
 
-The reward's output ỹ completes what is annotated. When ỹ changes at some nodes, v changes by all of φ(ỹ_new) −
-φ(ỹ_old), while the outputs of the bounds still agree with ỹ_old there: w(α) would leap, and passes would have to find
-the same mistakes again around the new completion. But an output that takes over ỹ_new where it agreed with ỹ_old is an
-output too, and so has a bound. With it in the old one's place, and its α, w stays almost where it was.
+The reward's output ỹ completes what is annotated. If ỹ changes at some nodes, v changes
+by all of φ(ỹ_new) − φ(ỹ_old), while the outputs of the bounds still agree with ỹ_old
+there: w(α) would jump, and passes would have to find the same mistakes again around the
+new completion. But an output that takes over ỹ_new where it agreed with ỹ_old is an
+output too, and has a bound. If it replaces the old one, with its α, w hardly changes.
 """
 
 from __future__ import annotations
@@ -11,161 +12,153 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.sparse as sp
 
-from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.frank_wolfe import WorkingSet
-from clew.learning.task import Array, Indices
-from clew.models._forest_kernels import (
-    Forest,
-    collect_sums,
-    is_legal,
-    write_difference,
-)
-from clew.models.node_features import NodeFeatures, kernel
+from clew.learning.sparse_rows import subtract_sparse
+from clew.learning.task import Array, Indices, Mask, Matrix
 
 if TYPE_CHECKING:
     from clew.models._forest_online import ForestOracle
+
+CHUNK = 2048
+"""Bounds whose features are written at a time, to save memory."""
 
 
 def follow(
     oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offsets: Array
 ) -> None:
-    """Rewrite the bounds as differences from the oracle's references, their outputs changed where these did.
+    """Rewrite the bounds as differences from the oracle's new references.
 
-    Bounds of outputs that nobody knows stay what they were, relative to the new references.
+    Outputs change where they agreed with the old references. Bounds whose outputs are
+    not known stay the same functions of w.
     """
-    new, row, bounds = oracle.reference, 0, working_set.bounds
-    size = working_set.n_entries + int(oracle.largest.max(initial=0))
-    data = np.empty(size)
-    indices = np.empty(size, np.uint32)
-    begins = np.zeros_like(bounds.indptr)
-    while True:
-        written = bounds._replace(data=data, indices=indices, indptr=begins)
-        row = follow_references(
-            oracle.features,
-            oracle.forest,
-            oracle.examples,
-            bounds,
-            working_set.n_rows,
-            written,
-            row,
-            oracle.largest,
-            oracle.outputs,
-            old,
-            new,
-            oracle.penalty,
-            old_offsets,
-            oracle.base_offsets,
-            oracle.weights,
-            working_set.dense,
-        )
-        if row == working_set.n_rows:
-            break
-        size = int(1.5 * size) + int(oracle.largest.max()) + working_set.n_entries
-        data, indices = np.resize(data, size), np.resize(indices, size)
-    working_set.bounds = written
+    bounds = working_set.bounds
+    n_rows = working_set.n_rows
+    offsets = bounds.offsets[:n_rows]
+    example = oracle.examples[bounds.group[:n_rows]]
+    n_changed = np.add.reduceat(old != oracle.reference, oracle.task.offsets[:-1])
+    n_entries = np.diff(bounds.indptr[: n_rows + 1])
+    is_reference = (n_entries == 0) & (offsets == 0.0)
+    is_moved = (n_changed[example] > 0) & ~is_reference
+    is_known = is_moved & (bounds.tags[:n_rows] >= 0)
+    is_unknown = is_moved & ~is_known
+    slopes = _move_known(oracle, working_set, np.flatnonzero(is_known), old)
+    _replace_rows(working_set, is_known, slopes)
+    slopes = _move_unknown(oracle, working_set, np.flatnonzero(is_unknown), old)
+    _replace_rows(working_set, is_unknown, slopes)
+    offset_change = (old_offsets - oracle.base_offsets)[example]
+    offsets[is_unknown] += offset_change[is_unknown]
     working_set.multiply(np.arange(len(oracle.examples)))
 
 
-@kernel  # type: ignore[untyped-decorator]
-def follow_references(
-    inputs: NodeFeatures,
-    forest: Forest,
-    examples: Indices,
-    bounds: Bounds,
-    n_rows: int,
-    written: Bounds,
-    row: int,
-    largest: Indices,
-    outputs: NDArray[np.int32],
-    old: Indices,
-    new: Indices,
-    penalty: Array,
-    old_offsets: Array,
-    new_offsets: Array,
-    weights: Array,
-    dense: Array,
-) -> int:
-    """Write the rows from `row` on; returns the first one for which there is no room, or how many there are."""
-    offsets = forest.offsets
-    allowed = forest.allowed
-    costs = forest.costs
-    longest = 0
-    for e in examples:
-        longest = max(longest, offsets[e + 1] - offsets[e])
-    all_states = np.empty(longest, np.intp)
-    for k in range(row, n_rows):
-        e = examples[bounds.group[k]]
-        first, last = offsets[e], offsets[e + 1]
-        begin, size = written.indptr[k], bounds.indptr[k + 1] - bounds.indptr[k]
-        if begin + largest[e] + size > len(written.data):
-            return k
-        tag = bounds.tags[k]
-        same = True
-        for v in range(first, last):
-            same &= old[v] == new[v]
-        reference_itself = size == 0 and bounds.offsets[k] == 0.0
-        if same or reference_itself:
-            for p in range(size):
-                written.data[begin + p] = bounds.data[bounds.indptr[k] + p]
-                written.indices[begin + p] = bounds.indices[bounds.indptr[k] + p]
-            written.indptr[k + 1] = begin + size
-        elif tag >= 0:
-            states = all_states[: last - first]
-            for v in range(first, last):
-                states[v - first] = outputs[tag + v - first]
-                if states[v - first] == old[v]:
-                    states[v - first] = new[v]
-            if not is_legal(forest, e, states):  # no output: the old one stays
-                for v in range(first, last):
-                    states[v - first] = outputs[tag + v - first]
-            wrong = 0.0
-            for v in range(first, last):
-                outputs[tag + v - first] = states[v - first]
-                if not allowed[v, states[v - first]]:
-                    wrong += costs[v]
-            written.indptr[k + 1] = write_difference(
-                inputs,
-                forest,
-                e,
-                states,
-                new,
-                weights[e],
-                dense,
-                written.data,
-                written.indices,
-                begin,
-            )
-            bounds.offsets[k] = weights[e] * penalty[e] * wrong - new_offsets[e]
-        else:
-            written.indptr[k + 1] = write_difference(
-                inputs,
-                forest,
-                e,
-                old[first:last],
-                new,
-                weights[e],
-                dense,
-                written.data,
-                written.indices,
-                begin,
-            )
-            add_row(bounds, k, written, dense)
-            bounds.offsets[k] += old_offsets[e] - new_offsets[e]
-    return n_rows
+def _move_known(
+    oracle: ForestOracle, working_set: WorkingSet, rows: Indices, old: Indices
+) -> Matrix:
+    """Change the outputs and offsets of these bounds; return their slopes."""
+    bounds = working_set.bounds
+    new = oracle.reference
+    slopes = []
+    for chunk in _split_rows(rows):
+        example = oracle.examples[bounds.group[chunk]]
+        lengths = oracle.lengths[example]
+        n_before = np.cumsum(lengths) - lengths
+        place = np.arange(lengths.sum()) + np.repeat(
+            bounds.tags[chunk] - n_before, lengths
+        )
+        nodes = oracle.task.nodes_of(example)
+        before = oracle.outputs[place]
+        states = np.where(before == old[nodes], new[nodes], before)
+        is_output = np.repeat(_is_legal(oracle, nodes, lengths, states), lengths)
+        states = np.where(is_output, states, before)
+        oracle.outputs[place] = states
+        difference, loss = _describe_difference(oracle, example, states, new[nodes])
+        wrong = oracle.weights[example] * oracle.penalty_weight * loss
+        bounds.offsets[chunk] = wrong - oracle.base_offsets[example]
+        slopes.append(difference)
+    return sp.vstack(slopes, format="csr")
 
 
-@kernel  # type: ignore[untyped-decorator]
-def add_row(bounds: Bounds, k: int, written: Bounds, dense: Array) -> None:
-    """Add row k of one set of bounds to that of another, without entries that cancel."""
-    begin, end = written.indptr[k], written.indptr[k + 1]
-    for p in range(begin, end):
-        dense[written.indices[p]] += written.data[p]
-    for p in range(bounds.indptr[k], bounds.indptr[k + 1]):
-        dense[bounds.indices[p]] += bounds.data[p]
-        written.indices[end] = bounds.indices[p]
-        end += 1
-    written.indptr[k + 1] = collect_sums(
-        dense, written.indices, written.data, begin, end
+def _is_legal(
+    oracle: ForestOracle, nodes: Indices, lengths: Indices, states: Indices
+) -> Mask:
+    """(n,) whether labelings of examples, one after the other, have no forbidden pair."""
+    forbidden = oracle.forest.forbidden
+    n_states = oracle.n_states
+    last = np.cumsum(lengths) - 1
+    first = last + 1 - lengths
+    parent = oracle.forest.parent[nodes]
+    has_parent = parent >= 0
+    above = np.where(has_parent, np.arange(len(nodes)) + parent - nodes, 0)
+    is_bad = has_parent & forbidden[states[above], states]
+    is_bad[first] |= forbidden[n_states, states[first]]
+    is_bad[last] |= forbidden[states[last], n_states]
+    return ~np.logical_or.reduceat(is_bad, first)
+
+
+def _move_unknown(
+    oracle: ForestOracle, working_set: WorkingSet, rows: Indices, old: Indices
+) -> Matrix:
+    """Return the slopes of these bounds relative to the new references."""
+    bounds = working_set.bounds
+    n_columns = len(oracle.task.column_scale)
+    end = working_set.n_entries
+    content = (
+        bounds.data[:end],
+        bounds.indices[:end].view(np.int32),
+        bounds.indptr[: working_set.n_rows + 1],
     )
+    slopes_before = sp.csr_array(content, shape=(working_set.n_rows, n_columns))
+    slopes = []
+    for chunk in _split_rows(rows):
+        example = oracle.examples[bounds.group[chunk]]
+        nodes = oracle.task.nodes_of(example)
+        change, _ = _describe_difference(
+            oracle, example, oracle.reference[nodes], old[nodes]
+        )
+        slopes.append(subtract_sparse(slopes_before[chunk], change))
+    return sp.vstack(slopes, format="csr")
+
+
+def _split_rows(rows: Indices) -> list[Indices]:
+    """Split rows into chunks, at least one."""
+    return np.array_split(rows, max(1, -(-len(rows) // CHUNK)))
+
+
+def _describe_difference(
+    oracle: ForestOracle, example: Indices, states: Indices, reference: Indices
+) -> tuple[Matrix, Array]:
+    """Return the weighted φ(states) − φ(reference) in the oracle's layout, and Δ.
+
+    `example` may repeat examples; the labelings have the nodes of each in turn.
+    """
+    task = oracle.task
+    has_output = np.ones(len(example), dtype=bool)
+    answer = task.describe(states.astype(np.intp), has_output, example)
+    other = task.describe(reference, has_output, example)
+    difference = subtract_sparse(answer.features, other.features)
+    difference.data *= np.repeat(oracle.weights[example], np.diff(difference.indptr))
+    difference.indices = oracle.columns_in(difference.indices).astype(np.int32)
+    return difference, answer.loss
+
+
+def _replace_rows(working_set: WorkingSet, mask: Mask, slopes: Matrix) -> None:
+    """Replace the slopes of the bounds in the mask."""
+    if not mask.any():
+        return
+    bounds = working_set.bounds
+    n_rows = working_set.n_rows
+    n_before = np.diff(bounds.indptr[: n_rows + 1])
+    n_after = n_before.copy()
+    n_after[mask] = np.diff(slopes.indptr)
+    is_kept_before = np.repeat(~mask, n_before)
+    is_kept_after = np.repeat(~mask, n_after)
+    data = np.empty(len(is_kept_after))
+    indices = np.empty(len(is_kept_after), dtype=np.uint32)
+    data[is_kept_after] = bounds.data[: len(is_kept_before)][is_kept_before]
+    data[~is_kept_after] = slopes.data
+    indices[is_kept_after] = bounds.indices[: len(is_kept_before)][is_kept_before]
+    indices[~is_kept_after] = slopes.indices
+    indptr = np.zeros_like(bounds.indptr)
+    np.cumsum(n_after, out=indptr[1 : n_rows + 1])
+    working_set.bounds = bounds._replace(data=data, indices=indices, indptr=indptr)

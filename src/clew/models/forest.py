@@ -189,6 +189,8 @@ class ForestTask(NodeTask):
         ]
         local = np.concatenate(parents)
         parent = np.where(local < 0, -1, local + np.repeat(self.offsets[:-1], lengths))
+        if (parent < np.arange(len(parent))).all():
+            return parent, np.arange(len(parent))
         order = np.empty_like(parent)
         node = kernels.sort_topologically(parent, order)
         if node >= 0:
@@ -290,10 +292,21 @@ class ForestTask(NodeTask):
         chosen = self._resolve_examples(examples)
         forest = self.forest
         scores, transition = self._compute_scores(w, space, loss_weight, chosen)
+        S = scores.shape[1]
+        longest = int(np.diff(self.offsets)[chosen].max(initial=0))
+        n_slacks = longest if space is Space.INCOMPATIBLE else 0
         states = np.empty(len(scores), dtype=np.intp)
-        must_deviate = space is Space.INCOMPATIBLE
-        found = kernels.maximize_examples(
-            forest, chosen, transition, must_deviate, scores, states
+        found = np.empty(len(chosen), dtype=bool)
+        kernels.maximize_examples(
+            forest,
+            chosen,
+            transition,
+            scores,
+            np.empty((3, S)),
+            np.empty((n_slacks, S)),
+            np.empty((n_slacks, S), dtype=np.int64),
+            states,
+            found,
         )
         return states, found
 

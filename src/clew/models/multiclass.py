@@ -88,6 +88,11 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         n_rows, n_inputs = matrix.shape
+        if n_inputs == 0:
+            raise InputError(
+                f"X has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is "
+                "required."
+            )
         n_states = 0
         if is_number(self.n_classes):
             n_states = int(max(0, min(self.n_classes, 10**18)))
@@ -134,7 +139,8 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         if matrix.shape[1] != self.n_inputs_:
             raise InputError(
-                f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected"
+                f"X has {matrix.shape[1]} features, but Multiclass is expecting "
+                f"{self.n_inputs_} features as input"
             )
         return NodeFeatures.from_matrix(matrix, lambda row: (row, None))
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import InputError, InputTypeError
 from clew.learning.task import Array, Indices, Matrix
 from clew.models.examples import Input
 from clew.models.labels import Place, name_place
@@ -242,7 +242,9 @@ def as_matrix(x: Input, example: int | None) -> Matrix:
         casting = "unsafe" if kind == "O" else "safe"
         try:
             matrix = matrix.astype(np.float64, casting=casting)
-        except (TypeError, ValueError, OverflowError):
+        except TypeError as error:
+            raise InputTypeError(f"{name}: features must be numbers: {error}") from None
+        except (ValueError, OverflowError):
             raise InputError(
                 f"{name}: features must be numbers, not {matrix.dtype}"
             ) from None

@@ -77,6 +77,7 @@ def read_lineage_layer(
     properties: Mapping[str, ArrayLike],
     graph: Mapping[int, int | Sequence[int]],
     labels: NDArray[Any] | None = None,
+    n_frames: int | None = None,
 ) -> Lineage:
     """Return the lineage of a Tracks layer.
 
@@ -91,6 +92,8 @@ def read_lineage_layer(
         Parents of track ids.
     labels : ndarray of shape (t, …), optional
         Label images; "label" or else "track" must name their cells.
+    n_frames : int, optional
+        Of the movie; by default those of the label images, or up to the last cell.
     """
     table = np.asarray(data, dtype=float)
     if table.ndim != 2 or table.shape[1] not in (4, 5):
@@ -107,9 +110,9 @@ def read_lineage_layer(
     source, target = _link_cells(segment, frame, graph)
 
     code = np.asarray(properties.get("event", np.full(len(table), Event.MOVE)))[order]
-    n_frames = int(frame.max(initial=-1)) + 1
-    if labels is not None:
-        n_frames = len(labels)
+    if n_frames is None:
+        last = int(frame.max(initial=-1))
+        n_frames = last + 1 if labels is None else len(labels)
     events, _, _ = events_of_links(
         frame,
         label,

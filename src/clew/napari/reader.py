@@ -179,7 +179,8 @@ def _list_points(lineage: PointLineage) -> NapariTracks:
     ):
         kind_of |= {(end, label): kind for label in targets if label}
     cells = zip(frame.tolist(), track.tolist(), strict=True)
-    row = np.searchsorted(tracks.id, track)
+    by_id = np.argsort(tracks.id)
+    row = by_id[np.searchsorted(tracks.id, track, sorter=by_id)]
     properties = {
         "label": track,
         "track": track,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 require_extra("tracking", "clew.tracking")
 
+# By module of clew.tracking. Annotation is a layer above: it is imported when asked for.
 _HOMES = {
     "Annotations": "events",
     "DetectionTable": "detections",
@@ -28,6 +29,7 @@ _HOMES = {
     "Lineage": "lineage.lineage",
     "Movie": "movie",
     "Tracker": "tracker",
+    "annotate": "clew.annotation.notebook",
     "evaluate": "evaluation.evaluate",
     "open_movie": "movie",
     "read_annotations": "io.annotations",
@@ -42,6 +44,7 @@ __all__ = [
     "Lineage",
     "Movie",
     "Tracker",
+    "annotate",
     "evaluate",
     "open_movie",
     "read_annotations",
@@ -52,9 +55,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'clew.tracking' has no attribute {name!r}")
-    value = globals()[name] = getattr(
-        import_module(f"clew.tracking.{_HOMES[name]}"), name
-    )
+    home = _HOMES[name]
+    module = home if home.startswith("clew.") else f"clew.tracking.{home}"
+    value = globals()[name] = getattr(import_module(module), name)
     return value
 
 

@@ -139,6 +139,11 @@ class Movie:
         size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
+    def __repr__(self) -> str:
+        size = " × ".join(map(str, self.shape))
+        images = "with" if self.images is not None else "without"
+        return f"<Movie {self.name}: {self.n_frames} frames of {size}, {images} images>"
+
     @property
     def n_frames(self) -> int:
         """Number of frames."""
@@ -175,13 +180,15 @@ class Movie:
                 f"frame {t} of {self.name} has the label {frame.min()}; labels must "
                 "not be negative"
             )
+        # the largest integer is left for labels of new cells
+        is_wide = frame.dtype.itemsize == 8
+        if is_wide and frame.max(initial=0) >= np.iinfo(np.int64).max:
+            raise InputError(
+                f"frame {t} of {self.name} has the label {frame.max()}; labels must be "
+                "less than 2**63 - 1"
+            )
         if frame.dtype == np.uint64:
             # NumPy computes with uint64 and other integers in floats
-            if frame.max(initial=0) > np.iinfo(np.int64).max:
-                raise InputError(
-                    f"frame {t} of {self.name} has the label {frame.max()}; labels "
-                    "must be less than 2**63"
-                )
             return frame.astype(np.int64)
         return frame
 

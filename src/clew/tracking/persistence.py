@@ -78,7 +78,7 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = (
             frozenset(own["groups"]),
-            list(own["features"]),
+            [str(name) for name in own["features"]],
             own["prior"],
         )
         algorithm = own["algorithm"]  # the learner's own has several starts
@@ -111,6 +111,10 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
     names = [name for name, kept in zip(names, is_kept, strict=True) if kept]
     if weights.shape == (len(is_kept),):
         weights = weights[is_kept]
+    if len(weights) == len(names) and names == [n for n in known if n in set(names)]:
+        # of a clew that knew fewer features: new ones weigh nothing
+        by_name = dict(zip(names, weights.tolist(), strict=True))
+        names, weights = known, np.array([by_name.get(name, 0.0) for name in known])
     _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:

@@ -153,7 +153,7 @@ def estimate_profile(
         )
     neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
     motion = estimate_motion(source, map_function)
-    scales = estimate_scales(source, motion.median_step, map_function)
+    scales = estimate_scales(source, motion.median_step, map_function, groups)
     far = estimate_reach(motion, scales) if reach is None else float(reach)
     return MovieProfile(groups, motion, scales, far, neighbours, events)
 

@@ -6,7 +6,7 @@ median length of its movie, and every intensity by a median intensity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ N_SAMPLES = 20
 """Runs of frames, evenly spread over the movie, from which the medians are taken."""
 MapFunction = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Applies a function to items, in order: Python's `map`, or that of an executor."""
+Z_FACTORS = 2.0 ** np.arange(0, 5.01, 0.125)
+"""Factors of z that are tried."""
+MIN_Z_FACTOR = 2.0
+"""Smaller factors are not told from 1: the middle of an embryo has room along z."""
 SMALLEST_STEP = 0.05
 """Lower bound of the typical step, in diameters."""
 
@@ -72,7 +76,10 @@ def sample_frames(
 
 
 def estimate_scales(
-    source: Source, median_step: float = 0.0, map_function: MapFunction = map
+    source: Source,
+    median_step: float = 0.0,
+    map_function: MapFunction = map,
+    groups: Set[str] | None = None,
 ) -> Scales:
     """Estimate the scales of a movie from sampled frames.
 
@@ -83,28 +90,65 @@ def estimate_scales(
         Median step of a cell, see `clew.tracking.flow.motion.estimate_motion`.
     map_function : callable
         Applies a function to the samples, in threads or on a cluster.
+    groups : set of str, optional
+        Groups of measurements that count; all of the movie by default.
 
     Returns
     -------
     Scales
         With 1 where the movie has no cells.
     """
+    groups = source.has if groups is None else groups
     samples = list(map_function(_measure_sample, sample_frames(source)))
     distances, volumes, intensities, deviations = (
         [sample[k] for sample in samples] for k in range(4)
     )
     volume = None
     diameter = _median(distances)
-    if "size" in source.has:
+    if "size" in groups:
         volume = _median(volumes)
         diameter = float(ball_diameter(volume, source.ndim))
     intensity = None
-    if "intensity" in source.has:
+    if "intensity" in groups:
         median = _median(intensities)
         size = max(abs(median), _median(deviations, default=0.0))
         intensity = float(np.copysign(size, median))
     step = max(median_step, SMALLEST_STEP * diameter)
     return Scales(diameter, step, volume, intensity)
+
+
+def estimate_anisotropy(positions: Sequence[Array]) -> float:
+    """Estimate how much coarser z is than y and x from points of several frames.
+
+    Cells keep a distance from each other. Among all factors of z, relative to the
+    volume that each gives to a cell, the right one leaves nearest cells farthest apart.
+
+    Parameters
+    ----------
+    positions : sequence of ndarray of shape (n, 3)
+        Frames with two points or more.
+
+    Returns
+    -------
+    float
+        1 if z is about as fine as y and x, or if there is no evidence.
+    """
+    apart = [
+        np.mean([_mean_log_distance(x * [factor, 1, 1]) for x in positions])
+        - np.log(factor) / 3
+        for factor in Z_FACTORS
+    ]
+    best = int(np.argmax(apart))
+    is_inside = best < len(Z_FACTORS) - 1
+    return (
+        float(Z_FACTORS[best]) if is_inside and Z_FACTORS[best] >= MIN_Z_FACTOR else 1.0
+    )
+
+
+def _mean_log_distance(x: Array) -> float:
+    """Mean logarithm of the distances to the nearest point that are not 0."""
+    distance = cKDTree(x).query(x, k=2)[0][:, 1]
+    return float(np.log(distance[distance > 0]).mean()) if distance.any() else 0.0
 
 
 def ball_diameter(volume: Any, ndim: int) -> Any:

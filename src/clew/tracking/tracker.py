@@ -33,6 +33,12 @@ from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.measured_groups import (
+    GENERIC_SETS,
+    describe_groups,
+    find_generic_set,
+    find_informative_groups,
+)
 from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
@@ -173,6 +179,8 @@ class Tracker(Parametrized):
         What is odd about the labels of the last movie.
     event_kinds_ : EventKinds
         Kinds of events of the last movie.
+    measurements_ : str
+        Measurements that the last movie was tracked by, in words.
     learned_kinds_ : list of EventKinds
         Kinds of events of each movie that was learned from.
     coverage_ : Coverage
@@ -182,6 +190,7 @@ class Tracker(Parametrized):
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    measurements_: str
     learned_kinds_: list[EventKinds]
     calibration_: Calibration
     coverage_: Coverage
@@ -226,7 +235,8 @@ class Tracker(Parametrized):
     def generic(cls, **parameters: Any) -> Self:
         """Return a tracker with the weights that come with clew.
 
-        Where a movie has no images, the weights of intensities are left out.
+        There are several sets of them: for points and for masks, each with and without
+        intensities. A movie takes the largest one whose measurements it has.
         """
         tracker = cls(**parameters)
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
@@ -273,7 +283,7 @@ class Tracker(Parametrized):
         movies, tables = _as_lists(movie, annotations)
         executor = make_executor(client, self.n_jobs)
         sources = [self.measure(item, executor) for item in movies]
-        groups = frozenset.intersection(*(source.has for source in sources))
+        groups = frozenset.intersection(*map(find_informative_groups, sources))
         names = feature_names(groups)
         prior = scale_prior(self.prior, names)
         tables = [
@@ -426,6 +436,7 @@ class Tracker(Parametrized):
         if annotations is not None:
             annotations = _check_movie_annotations(annotations, source)
         builder = self.pairs(source, groups, annotations, executor)
+        self.measurements_ = describe_groups(groups, source)
         self.coverage_ = Coverage()
         self.label_faults_ = getattr(source, "label_faults", NO_FAULTS)
         self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
@@ -513,11 +524,14 @@ class Tracker(Parametrized):
     def groups_for(self, source: Source) -> frozenset[str]:
         """Return the groups of measurements that features of a movie are made of.
 
-        Generic weights of what a movie lacks are left out; learned ones are required.
+        Generic weights are those of the largest set that the movie has; the
+        measurements of learned ones are required.
         """
+        if self.origin_ is Origin.GENERIC:
+            return GENERIC_SETS[find_generic_set(find_informative_groups(source))]
         known = set(feature_names(source.has))
         missing = [name for name in self.feature_names_ if name not in known]
-        if missing and self.origin_ is not Origin.GENERIC:
+        if missing:
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
                 f"{source.name} has no measurements of {lacking}, which {len(missing)} "

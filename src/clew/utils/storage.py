@@ -15,6 +15,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -387,3 +388,15 @@ def _check_array(info: zipfile.ZipInfo, member: IO[bytes]) -> None:
 def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
     """Return whether a dtype is a boolean, integer or float that every machine has."""
     return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def state_folder() -> Path:
+    """Return the folder for what clew remembers between runs."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
+    elif sys.platform == "darwin":
+        default = Path.home() / "Library/Application Support"
+        base = os.environ.get("XDG_STATE_HOME") or default
+    else:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(base) / "clew"

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import geff
+import geff.core_io
 import networkx as nx
 import numpy as np
 import pytest
@@ -109,17 +110,43 @@ def test_it_is_a_graph_with_names_that_others_read(tmp_path):
             lineage.label[node],
         )
         assert values["track_id"] == lineage.track[node]
-    names = {str(event) for event in Event}
+    names = metadata.extra["clew"]["events"]
     assert graph.number_of_edges() == len(lineage.edges.row)
     for source, target, values in graph.edges(data=True):
         assert lineage.frame[target] == lineage.frame[source] + 1
-        assert values["event"] in names
+        assert names[values["event"]] in ("move", "divide", "split", "merge")
     infinite = [
         values["confidence"]
         for *_, values in graph.edges(data=True)
         if np.isinf(values["confidence"])
     ]
     assert infinite, "infinite confidence stays infinite"
+
+
+def test_tracklets_are_maximal_over_gaps(tmp_path):
+    events = EventTable.of(
+        [
+            (0, Event.MOVE, [1], [1]),
+            (1, Event.GAP, [1], [1]),
+            (3, Event.DIVIDE, [1], [2, 3]),
+        ]
+    )
+    frame = np.array([0, 1, 3, 4, 4])
+    label = np.array([1, 1, 1, 2, 3])
+    lineage = Lineage(5, frame, label, np.zeros((5, 2)), events, np.ones(3))
+    write_geff(tmp_path / "a.geff", lineage, masks="../tracks.zarr")
+    graph = geff.core_io.read_to_memory(
+        tmp_path / "a.geff",
+        data_validation=ValidationConfig(graph=True, lineage=True, tracklet=True),
+    )
+    tracklets = graph["node_props"]["tracklet_id"]["values"]
+    assert tracklets.tolist() == [1, 1, 1, *tracklets[3:]]
+    assert len(set(tracklets.tolist())) == 3
+    for column in graph["edge_props"].values():
+        assert column["values"].dtype.kind in "iuf"
+    (related,) = graph["metadata"].related_objects
+    assert related.path == "../tracks.zarr"
+    assert [axis.scale for axis in graph["metadata"].axes] == [None, 1.0, 1.0]
 
 
 def test_the_metadata_is_strict_json(tmp_path):
@@ -230,7 +257,8 @@ def test_a_graph_by_others(tmp_path, label, directed):
     assert np.isnan(read_geff(path).confidence).all()
     cells = [(t, name, (float(node), 0.0)) for node, (t, name) in TREE.items()]
     frame, name, position = zip(*cells, strict=True)
-    annotations = read_annotations(path, DetectionTable(frame, name, position))
+    movie = DetectionTable(frame, name, position)
+    annotations = read_annotations(path, movie, complete=True)
     assert set(annotations.events) == expected | {(4, Event.APPEAR, (), (1,))}
     assert annotations.happened.all()
 

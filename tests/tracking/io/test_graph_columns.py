@@ -53,7 +53,7 @@ def check(lineage: Lineage, per_part: int) -> None:
             np.testing.assert_array_equal(
                 nodes.family, label_components(len(lineage.frame), source, target) + 1
             )
-            kinds = [str(Event(kind)) for kind in lineage.events.event[row]]
+            kinds = lineage.events.event[row]
             expected = sorted(
                 zip(source, target, kinds, lineage.confidence[row], strict=True)
             )

@@ -113,7 +113,7 @@ def test_parquet_holds_what_the_lineage_does(lineage, result):
     np.testing.assert_array_equal(events["confidence"].to_numpy(), lineage.confidence)
     np.testing.assert_array_equal(events["probability"].to_numpy(), lineage.probability)
     cells = pyarrow.parquet.read_table(result / names.TRACKS_PARQUET)
-    np.testing.assert_array_equal(cells["track"].to_numpy(), lineage.track)
+    np.testing.assert_array_equal(cells["piece"].to_numpy(), lineage.track)
     row = np.searchsorted(lineage.tracks.id, lineage.track)
     np.testing.assert_array_equal(
         cells["generation"].to_numpy(), lineage.generations[row]

@@ -6,7 +6,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.tables import is_table, read_detections
 from clew.tracking.io.tracks_csv import write_track_table
@@ -247,10 +247,36 @@ def test_the_table_of_tracks(tmp_path):
     )
     write_track_table(tmp_path / "tracks.csv", lineage)
     assert (tmp_path / "tracks.csv").read_text().splitlines() == [
-        "frame,label,track,parent,y,x,generation,recovered",
-        "0,1,1,0,0.0,0.0,0,0",
-        "1,1,2,1,1.0,0.5,1,0",
-        "1,2,3,1,2.0,0.0,1,0",
-        "2,3,2,1,3.0,0.0,1,0",
-        "2,4,4,0,4.0,0.0,0,0",
+        "frame,label,track,parent,y,x,generation,piece,recovered",
+        "0,1,1,0,0.0,0.0,0,1,0",
+        "1,1,2,1,1.0,0.5,1,2,0",
+        "1,2,3,1,2.0,0.0,1,3,0",
+        "2,3,2,1,3.0,0.0,1,2,0",
+        "2,4,4,0,4.0,0.0,0,4,0",
     ]
+
+
+def packed_cells(z_step):
+    """Rows of cells that keep a distance, whose z counts slices."""
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    position = (20 * grid + rng.uniform(-4, 4, grid.shape)) / [z_step, 1, 1]
+    return "frame,z,y,x\n" + "".join(
+        f"0,{z:.3f},{y:.3f},{x:.3f}\n" for z, y, x in position
+    )
+
+
+def test_coarse_slices_of_points_are_noticed(tmp_path):
+    path = tmp_path / "points.csv"
+    path.write_text(packed_cells(8))
+    with pytest.warns(DataWarning, match="times as far apart"):
+        table = read_detections(path)
+    assert 6 < table.spacing[0] < 11
+    assert read_detections(path, (1, 1, 1)).spacing == (1, 1, 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_slices_as_fine_as_pixels_need_no_factor(tmp_path):
+    path = tmp_path / "points.csv"
+    path.write_text(packed_cells(1))
+    assert read_detections(path).spacing is None

@@ -9,10 +9,12 @@ import pyarrow.parquet
 import pytest
 
 from clew.errors import InputError
+from clew.tracking.events import Event, EventTable
 from clew.tracking.io.ctc import CtcLineage, write_ctc_result
 from clew.tracking.io.napari import write_napari
 from clew.tracking.io.track_tables import open_lineage, read_track_table
 from clew.tracking.io.tracks_csv import write_track_table
+from clew.tracking.lineage.lineage import Lineage
 
 PLAIN = """frame,label,track,parent,y,x
 0,4,1,0,10,20
@@ -162,3 +164,29 @@ def test_what_is_no_table_of_napari(tmp_path, rows, words):
     written(tmp_path, "{}", "n.json")
     with pytest.raises(InputError, match=words):
         read_track_table(written(tmp_path, f"track_id,t,y,x\n{rows}", "n.csv"))
+
+
+def test_track_keeps_its_id_over_a_gap(tmp_path):
+    events = EventTable.of(
+        [
+            (0, Event.MOVE, [1], [1]),
+            (1, Event.GAP, [1], [1]),
+            (3, Event.DIVIDE, [1], [2, 3]),
+        ]
+    )
+    frame = np.array([0, 1, 3, 4, 4])
+    label = np.array([1, 1, 1, 2, 3])
+    position = np.array([[0.0, 0], [0, 1], [0, 2], [5, 2], [9, 2]])
+    lineage = Lineage(5, frame, label, position, events, np.ones(3))
+    write_track_table(tmp_path / "tracks.csv", lineage)
+    rows = [
+        line.split(",") for line in (tmp_path / "tracks.csv").read_text().splitlines()
+    ]
+    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+    assert columns["track"][:3] == ("1", "1", "1")
+    assert columns["parent"] == ("0", "0", "0", "1", "1")
+    assert columns["piece"][2] != "1"
+    table = read_track_table(tmp_path / "tracks.csv")
+    assert sorted(table.tracks.table().tolist()) == sorted(
+        lineage.tracks.table().tolist()
+    )

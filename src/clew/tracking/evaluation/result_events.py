@@ -21,6 +21,7 @@ from clew.tracking.io.events_csv import parse_events, read_events
 from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUET
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_table
+from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.track_faults import Faults
 
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
@@ -98,8 +99,10 @@ class _CellTable:
 
 def _read_cells(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
     """Frame, label and track of every detection."""
-    least = {"frame": 0, "label": 1, "track": 1}
-    table = read_table(path, dict.fromkeys(least, ()), list(least), list)
+    least = {"frame": 0, "label": 1, PIECE: 1}
+    # older tables have no pieces: their tracks end at gaps
+    aliases = {"frame": (), "label": (), PIECE: ("track",)}
+    table = read_table(path, aliases, list(least), list)
     faults = Faults(table.where)
     frame, label, track = (
         table.parse_integers(name, faults, value) for name, value in least.items()

@@ -3,8 +3,8 @@
 Nodes are detections with the properties t (frame), z, y, x (physical position),
 seg_id (label), track_id (as in all formats of clew), tracklet_id and lineage_id (as
 GEFF defines them). Edges lead forward in time, over a gap by two frames, and have an
-event ("move", "divide", "split", "merge", "gap") and a confidence, which may be
-infinite. Events without an edge are properties of nodes: appear_confidence and
+event (its number in the list of events in the metadata), a confidence, which may be
+infinite, and a probability of being right. Events without an edge are properties of nodes: appear_confidence and
 disappear_confidence are missing where a detection did not appear or disappear.
 
 A graph of annotations has the annotated cells only, with infinite confidences. The
@@ -53,6 +53,7 @@ LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")
 TIME_NAMES = ("t", "frame", "time")
 EVENT = "event"
 CONFIDENCE = "confidence"
+PROBABILITY = "probability"
 COMPLETE = "all_chunks_stored"
 """Metadata of clew: every chunk was stored, so a missing one was lost."""
 NODE_CONFIDENCE = {
@@ -116,7 +117,10 @@ def _read_attributes(path: str | Path) -> Any:
 
 
 def write_geff(
-    path: str | Path, lineage: Lineage | TrackedMovie, movie: Movie | None = None
+    path: str | Path,
+    lineage: Lineage | TrackedMovie,
+    movie: Movie | None = None,
+    masks: str | None = None,
 ) -> None:
     """Write a lineage as a whole, block by block.
 
@@ -127,6 +131,8 @@ def write_geff(
     lineage : Lineage or TrackedMovie
     movie : Movie, optional
         Adds its name and spacing to the metadata.
+    masks : str, optional
+        Path of label images with the ids of tracks, relative to the graph.
     """
     path = Path(path)
     folder = path.absolute().parent
@@ -142,7 +148,7 @@ def write_geff(
         stage_files(folder, path.name, owns) as stage,
         graph_columns(stage, tracked) as (nodes, edges),
     ):
-        _write_columns(stage / path.name, nodes, edges, tracked.n_frames, movie)
+        _write_columns(stage / path.name, nodes, edges, tracked.n_frames, movie, masks)
 
 
 def _write_columns(
@@ -151,6 +157,7 @@ def _write_columns(
     edges: EdgeColumns,
     n_frames: int,
     movie: Movie | None,
+    masks: str | None,
 ) -> None:
     """Write the columns of a lineage."""
     axes = AXES[-nodes.position.shape[1] :]
@@ -177,11 +184,14 @@ def _write_columns(
         axes,
         extra,
         track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
+        related_objects=_relate_masks(masks),
     )
     edge_properties = {
         EVENT: _make_property(edges.event),
         CONFIDENCE: _make_property(edges.confidence),
     }
+    if len(edges.probability) and not np.isnan(edges.probability[0]):
+        edge_properties[PROBABILITY] = _make_property(edges.probability)
     _write_arrays(path, nodes.id, properties, edges.ends, edge_properties, metadata)
 
 
@@ -223,9 +233,8 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         only_cell = node[events.event == event].max(axis=1)
         missing[only_cell] = False
         properties[name] = _make_property(np.full(len(nodes), np.inf), missing)
-    names = np.array([str(event) for event in Event])
     edge_properties = {
-        EVENT: _make_property(names[events.event[row]]),
+        EVENT: _make_property(events.event[row]),
         CONFIDENCE: _make_property(np.full(len(row), np.inf)),
     }
     extra = {
@@ -284,12 +293,20 @@ def _make_position_properties(
     return {axis: _make_property(column) for axis, column in columns}
 
 
+def _relate_masks(path: str | None) -> list[Any] | None:
+    """Metadata of the label images that belong to a graph."""
+    if path is None:
+        return None
+    return [geff_spec.RelatedObject(type="labels", path=path, node_prop="track_id")]
+
+
 def _make_metadata(
     axes: Iterable[str], extra: Mapping[str, Any], **more: Any
 ) -> geff.GeffMetadata:
     """Metadata of a graph; the library adds those of the properties."""
     time = geff_spec.Axis(name="t", type="time", unit="frame")
-    space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
+    # positions are physical
+    space = [geff_spec.Axis(name=axis, type="space", scale=1.0) for axis in axes]
     return geff.GeffMetadata(
         directed=True,
         axes=[time, *space],
@@ -409,7 +426,10 @@ def _parse_graph(where: str, graph: Any) -> GeffGraph:
         last = int(clew["n_frames"]) - 1
     is_split = np.zeros(len(source), dtype=bool)
     if EVENT in edges:
-        is_split = np.asarray(edges[EVENT]["values"]).astype(str) == str(Event.SPLIT)
+        kinds = np.asarray(edges[EVENT]["values"])
+        # older versions of clew wrote words
+        split = Event.SPLIT if kinds.dtype.kind in "iu" else str(Event.SPLIT)
+        is_split = kinds == split
     events, link, node = events_of_links(
         frame,
         label,

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Event, Labels
-from clew.tracking.io.segments import label_components, number_pieces
+from clew.tracking.io.segments import CONTINUING, label_components, number_pieces
 from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.parts import LineagePart, TrackedMovie, parts_of
 
@@ -29,7 +29,6 @@ ROWS = 2**18
 SPAN = np.array([event.span for event in Event])
 N_LINKS = np.array([event.arity[0] * event.arity[1] for event in Event])
 """Edges of an event of each kind."""
-NAMES = np.array([str(event) for event in Event])
 LONE = (Event.APPEAR, Event.DISAPPEAR)
 """Events without an edge."""
 
@@ -77,15 +76,19 @@ class EdgeColumns:
     ----------
     ends : ndarray of shape (m, 2)
         Nodes.
-    event : ndarray of str of shape (m,)
+    event : ndarray of int8 of shape (m,)
+        Values of `Event`.
     confidence : ndarray of shape (m,)
+    probability : ndarray of shape (m,)
+        Of being right; NaN if the lineage does not have it.
     begin : ndarray of shape (n_frames + 1,)
         First edge that leaves each frame.
     """
 
     ends: NDArray[np.uint64]
-    event: NDArray[np.str_]
+    event: NDArray[np.int8]
     confidence: NDArray[np.float64]
+    probability: NDArray[np.float64]
     begin: NDArray[np.int64]
 
 
@@ -168,8 +171,9 @@ def _make_edges(
 ) -> EdgeColumns:
     """Make the columns of edges; the confidence of lone events goes to their nodes."""
     ends = _make_column(folder, "ends", np.uint64, n, 2, order="C")
-    event = _make_column(folder, "event", NAMES.dtype, n)
+    event = _make_column(folder, "event", np.int8, n)
     confidence = _make_column(folder, "confidence", np.float64, n)
+    probability = _make_column(folder, "probability", np.float64, n)
     count = np.zeros(movie.n_frames, np.int64)
     stop = 0
     for part in parts_of(movie):
@@ -177,10 +181,14 @@ def _make_edges(
         start = stop
         stop = start + len(row)
         ends[start:stop] = np.column_stack([source, target])
-        event[start:stop] = NAMES[part.events.event[row]]
+        event[start:stop] = part.events.event[row]
         confidence[start:stop] = part.confidence[row]
+        probability[start:stop] = np.nan
+        if part.probability is not None:
+            probability[start:stop] = part.probability[row]
         count += np.bincount(part.events.frame[row], minlength=movie.n_frames)
-    return EdgeColumns(ends, event, confidence, np.append(0, np.cumsum(count)))
+    begin = np.append(0, np.cumsum(count))
+    return EdgeColumns(ends, event, confidence, probability, begin)
 
 
 def _list_links(
@@ -215,7 +223,7 @@ def _find_nodes(
 
 
 def _number_pieces(nodes: NodeColumns, edges: EdgeColumns) -> None:
-    """Fill in segments and families; a node that no move leads to begins a piece."""
+    """Fill in segments and families; moves and gaps lead to nodes of the same piece."""
     n_pieces = 0
     tracks = [np.zeros(0, np.int64)]
     links = [np.zeros((2, 0), np.int64)]
@@ -229,7 +237,7 @@ def _number_pieces(nodes: NodeColumns, edges: EdgeColumns) -> None:
         tracks.append(nodes.track[first:last][new])
         leaving = slice(*edges.begin[t : t + 2])
         source, target = edges.ends[leaving].astype(np.int64).T
-        is_move = edges.event[leaving] == str(Event.MOVE)
+        is_move = np.isin(edges.event[leaving], CONTINUING)
         nodes.segment[target[is_move]] = piece[source[is_move] - first]
         branches = piece[source[~is_move] - first]
         links.append(np.stack([branches, target[~is_move]]))

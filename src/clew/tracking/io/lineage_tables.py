@@ -14,12 +14,12 @@ from clew.tracking.io.events_csv import (
     PROBABILITY,
     parse_events,
 )
-from clew.tracking.io.tracks_csv import AXES
+from clew.tracking.io.track_tables import read_track_table
+from clew.tracking.io.tracks_csv import AXES, PIECE
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.track_faults import Faults
-from clew.tracking.lineage.tracks import Tracks
 
-LEAST = {"frame": 0, "label": 1, "track": 1, "parent": 0}
+LEAST = {"frame": 0, "label": 1, PIECE: 1}
 """Columns of integers in a table of cells, and their smallest values."""
 
 
@@ -29,21 +29,22 @@ def read_lineage_tables(tracks_path: Path, events_path: Path) -> Lineage:
     Returns
     -------
     lineage : Lineage
-        With the track ids of the table.
+        With the ids of the pieces in the table, which are those of masks.
     """
-    table = read_delimited(
-        tracks_path, dict.fromkeys((*LEAST, *AXES), ()), (*LEAST, "y", "x")
-    )
+    names = dict.fromkeys((*LEAST, *AXES), ())
+    # older tables have no pieces: their tracks end at gaps
+    aliases = {**names, PIECE: ("track",)}
+    table = read_delimited(tracks_path, aliases, (*LEAST, "y", "x"))
     faults = Faults(table.where)
-    frame, label, track, parent = (
+    frame, label, track = (
         table.parse_integers(name, faults, least) for name, least in LEAST.items()
     )
     axes = [name for name in AXES if name in table]
     position = np.column_stack([table.parse_numbers(name, faults) for name in axes])
     faults.refuse()
 
-    names = {**ALIASES, CONFIDENCE: (), PROBABILITY: ()}
-    table = read_delimited(events_path, names, (*COLUMNS, CONFIDENCE))
+    columns = {**ALIASES, CONFIDENCE: (), PROBABILITY: ()}
+    table = read_delimited(events_path, columns, (*COLUMNS, CONFIDENCE))
     faults = Faults(table.where)
     events = parse_events(table, faults)
     confidence = table.parse_numbers(CONFIDENCE, faults, infinite=True)
@@ -63,9 +64,5 @@ def read_lineage_tables(tracks_path: Path, events_path: Path) -> Lineage:
         confidence,
         probability=probability,
     )
-    ids, first = np.unique(track[order], return_index=True)
-    begin = frame[order][first]
-    end = np.zeros(len(ids), dtype=np.int64)
-    np.maximum.at(end, np.searchsorted(ids, track), frame)
-    tracks = Tracks(ids, begin, end, parent[order][first])
-    return lineage.with_tracks(track[order], tracks)
+    tracks = read_track_table(tracks_path).tracks
+    return lineage.with_tracks(track[order], tracks[np.argsort(tracks.id)])

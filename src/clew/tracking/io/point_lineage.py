@@ -121,6 +121,7 @@ def make_lineage_of_tracks(
     source: str,
     *,
     label: Labels | None = None,
+    piece: Labels | None = None,
     **facts: Any,
 ) -> PointLineage:
     """Make a lineage of cells with tracks; pieces of a track with gaps become tracks.
@@ -135,6 +136,8 @@ def make_lineage_of_tracks(
         not among the tracks is unknown.
     source : str
     label : ndarray of shape (n,), optional
+    piece : ndarray of shape (n,), optional
+        Ids of the pieces of tracks with gaps; new ones by default.
     **facts
         Further attributes of `PointLineage`.
 
@@ -155,6 +158,8 @@ def make_lineage_of_tracks(
     name = track[first].copy()
     n_later = int(is_later_piece.sum())
     name[is_later_piece] = track.max(initial=0) + 1 + np.arange(n_later)
+    if piece is not None:
+        name = piece[order][first]
     # children descend from the last piece of their parent
     last_piece = dict(zip(track[first].tolist(), name.tolist(), strict=True))
     parent_track = [parents.get(old, NO_PARENT) for old in track[first].tolist()]
@@ -164,6 +169,8 @@ def make_lineage_of_tracks(
     piece_before = np.append(NO_PARENT, name[:-1])
     parent = np.where(is_later_piece, piece_before, known_parent).astype(np.int64)
     tracks = Tracks(name, frame[first], frame[last], parent)
+    if piece is not None:
+        tracks = tracks[np.argsort(name)]
     check_tracks(tracks, source)
     notes = tuple(facts.pop("notes", ()))
     if is_orphan.any():
@@ -177,12 +184,12 @@ def make_lineage_of_tracks(
     # the end of a track is the end of its last piece
     unknown_end = [last_piece[old] for old in facts.pop("unknown_end", ())]
 
-    piece = np.repeat(name, last - first + 1)
-    by_frame = np.lexsort((piece, frame))
+    names = np.repeat(name, last - first + 1)
+    by_frame = np.lexsort((names, frame))
     return PointLineage(
         tracks=tracks,
         frame=frame[by_frame],
-        track=piece[by_frame],
+        track=names[by_frame],
         position=position[by_frame],
         n_frames=int(frame.max(initial=-1)) + 1,
         source=source,

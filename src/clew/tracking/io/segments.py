@@ -15,6 +15,9 @@ from clew.learning.task import Indices
 from clew.tracking.events import Event, Labels
 from clew.tracking.lineage.lineage import Lineage
 
+CONTINUING = (Event.MOVE, Event.GAP)
+"""Events after which a cell is in the same segment."""
+
 
 def number_segments(lineage: Lineage) -> NDArray[np.int64]:
     """Number the segments of a lineage.
@@ -25,7 +28,7 @@ def number_segments(lineage: Lineage) -> NDArray[np.int64]:
         The number of the track in its first segment, a new number in the others.
     """
     source, target, row = lineage.edges
-    is_move = lineage.events.event[row] == Event.MOVE
+    is_move = np.isin(lineage.events.event[row], CONTINUING)
     piece = label_components(len(lineage.frame), source[is_move], target[is_move])
     _, first = np.unique(piece, return_index=True)  # nodes are sorted by frame
     return number_pieces(lineage.track[first])[piece]
@@ -52,7 +55,7 @@ def label_components(n: int, source: Indices, target: Indices) -> NDArray[np.int
 def link_segments(lineage: Lineage, segment: NDArray[np.int64]) -> dict[int, list[int]]:
     """Parents of each segment: its mother, or the two that merge into it."""
     source, target, row = lineage.edges
-    is_branch = lineage.events.event[row] != Event.MOVE
+    is_branch = ~np.isin(lineage.events.event[row], CONTINUING)
     child = segment[target[is_branch]]
     parent = segment[source[is_branch]]
     parents: dict[int, list[int]] = {}

@@ -44,6 +44,7 @@ CLEW = TableForm(
     {
         "track": ("track_id", "trackid", "particle", "tracklet_id"),
         "parent": ("parent_track", "parent_track_id", "parenttrackid", "parent_id"),
+        "piece": (),
     },
 )
 """Columns of clew, and of programs that have no others."""

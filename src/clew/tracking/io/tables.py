@@ -6,13 +6,14 @@ and tables of spots of TrackMate are recognized by the names of their columns.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.tracking.detections import MAX_FRAMES, DetectionTable
 from clew.tracking.io.delimited import (
     Aliases,
@@ -25,6 +26,7 @@ from clew.tracking.io.delimited import (
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.trackmate import read_spots
 from clew.tracking.lineage.track_faults import Faults, printable
+from clew.tracking.scales import estimate_anisotropy
 from clew.utils.extras import require_extra
 
 REQUIRED = ("frame", "y", "x")
@@ -69,6 +71,9 @@ TRACKMATE = {
     "position_z",
 }
 """Columns of a table of spots of TrackMate, whose labels are words."""
+MIN_POINTS = 20
+"""Cells of a frame from which the distance of slices is estimated."""
+N_SAMPLED_FRAMES = 10
 N_DESCRIPTIONS = 3
 """Rows under the header in which TrackMate describes the columns."""
 
@@ -128,13 +133,40 @@ def read_detections(
     if not len(faults):  # else a faulty label could seem to be a duplicate
         _check_duplicates(table, frame, label, faults)
     faults.refuse()
+    if spacing is None and position.shape[1] == 3:
+        scale[0] = _estimate_z_factor(frame, position, path)
+        if "volume" in columns:
+            columns["volume"] = columns["volume"] * scale[0]
     name = printable(Path(path).stem)
     detections = DetectionTable(frame, label, position * scale, columns, name=name)
-    if spacing is not None:
+    if spacing is not None or scale[0] != 1:
         detections.spacing = tuple(scale.tolist())
     if "label" not in table and SPOT not in table:
         detections.source = UNLABELLED
     return detections
+
+
+def _estimate_z_factor(
+    frame: NDArray[np.int64], position: NDArray[np.float64], path: str | Path
+) -> float:
+    """Estimate the factor of z of a table without a spacing; warn unless it is 1."""
+    frames, counts = np.unique(frame, return_counts=True)
+    full = frames[counts >= MIN_POINTS]
+    if not len(full):
+        return 1.0
+    places = np.linspace(0, len(full) - 1, N_SAMPLED_FRAMES).round().astype(int)
+    sampled = full[np.unique(places)]
+    factor = estimate_anisotropy([position[frame == t] for t in sampled])
+    if factor != 1:
+        warnings.warn(
+            f"{path} seems to have slices of z that are {factor:.1f} times as far apart "
+            "as the pixels of y and x, judged by the distances between cells; z is "
+            f"multiplied by {factor:.1f}. Give the spacing to choose another factor, "
+            "1 1 1 to take positions as they are",
+            DataWarning,
+            stacklevel=3,
+        )
+    return factor
 
 
 def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
@@ -146,6 +178,8 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     if not isinstance(lineage, PointLineage):
         raise InputError(f"{path} has masks; expected points")
     scale = check_spacing(spacing, lineage.position.shape[1])
+    if spacing is None and len(scale) == 3 and not lineage.is_physical:
+        scale[0] = _estimate_z_factor(lineage.frame, lineage.position, path)
     label = lineage.label
     pairs = np.column_stack([lineage.frame, lineage.frame if label is None else label])
     is_unique = len(np.unique(pairs, axis=0)) == len(pairs)
@@ -155,7 +189,7 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     detections = DetectionTable(
         lineage.frame, label, lineage.position * scale, name=name
     )
-    if spacing is not None:
+    if spacing is not None or scale[0] != 1:
         detections.spacing = tuple(scale.tolist())
     detections.source = "the points of a lineage, without its links"
     return detections

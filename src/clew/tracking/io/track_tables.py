@@ -48,6 +48,7 @@ from clew.tracking.io.tables import (
     rename_axes,
 )
 from clew.tracking.io.trackmate import make_links, read_trackmate
+from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
 from clew.utils import validation as checks
@@ -169,6 +170,9 @@ def _join_tracks(
     faults: Faults,
 ) -> PointLineage:
     """Make a lineage of a table in which each cell has a track."""
+    piece = None
+    if PIECE in table:
+        piece = table.parse_integers(PIECE, faults, least=1)
     has_zero = _is_zero_a_track(table)
     least = 0 if has_zero or "parent" not in table else 1
     if form.program == "ilastik":
@@ -210,6 +214,7 @@ def _join_tracks(
             mother + shift for mother, _ in merges or () if mother + shift in existing
         ],
         notes=notes,
+        piece=None if piece is None else piece[is_cell],
     )
 
 

@@ -16,16 +16,19 @@ from clew.tracking.io.delimited import slice_columns, write_parts
 from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
-from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.lineage.tracks import NO_PARENT, Tracks
 
 AXES = ("z", "y", "x")
+PIECE = "piece"
+"""Column of the tracks of the Cell Tracking Challenge, which end at gaps."""
 
 
 def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     """Write the detections of a lineage by frame, then label.
 
     Positions are physical. A track without a parent has the parent 0. The generation
-    counts divisions from 0. Cells without a given mask are marked by 1 as recovered.
+    counts divisions from 0. A track keeps its id over a gap; a piece does not, and has
+    the id of the masks. Cells without a given mask are marked by 1 as recovered.
     """
     movie = as_parts(lineage)
     tracks = movie.tracks
@@ -50,6 +53,21 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
         for columns in chain([first], parts)
     )
     write_parts(path, list(first), rows)
+
+
+def join_gaps(tracks: Tracks) -> Labels:
+    """(n,) id of the first piece of each track; pieces follow each other after gaps.
+
+    The Cell Tracking Challenge has a new track after a gap, the only child of the one
+    before.
+    """
+    parent = tracks.parent_row()
+    is_only_child = (parent >= 0) & (tracks.child_count(parent)[parent] == 1)
+    is_piece = is_only_child & (tracks.begin > tracks.end[parent] + 1)
+    before = np.where(is_piece, parent, np.arange(len(tracks)))
+    while not np.array_equal(before, before[before]):
+        before = before[before]
+    return np.asarray(tracks.id[before])
 
 
 def make_cell_columns(
@@ -78,15 +96,20 @@ def make_cell_columns(
     columns : dict of ndarray of shape (n,)
     """
     row = np.searchsorted(tracks.id, track)
+    cell = join_gaps(tracks)
+    first = np.searchsorted(tracks.id, cell[row])  # the first piece has the parent
+    parent = tracks.parent
+    mother = np.minimum(np.searchsorted(tracks.id, parent), len(tracks) - 1)
     axes = AXES[-position.shape[1] :]
     if recovered is None:
         recovered = np.zeros(len(frame))
     return {
         "frame": frame,
         "label": label,
-        "track": track,
-        "parent": tracks.parent[row],
+        "track": cell[row],
+        "parent": np.where(parent == NO_PARENT, NO_PARENT, cell[mother])[first],
         **dict(zip(axes, position.T, strict=True)),
         "generation": generation[row],
+        PIECE: track,
         RECOVERED: recovered.astype(np.int64),
     }

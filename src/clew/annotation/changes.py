@@ -6,7 +6,7 @@ other in a thread. Whatever is impossible is rejected before anything is stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,8 @@ from clew.annotation.predictions import (
     split_into_pairs,
 )
 from clew.annotation.progress import check_prediction
-from clew.annotation.store.history import Act, Author, Entry, StaleRevision
+from clew.annotation.store.history import ANONYMOUS, Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
-from clew.app.api_models import AnswerRequest, MaskEditRequest
 from clew.errors import InfeasibleAnnotation, InputError, StoreError
 from clew.tracking.events import Annotations
 
@@ -77,6 +76,38 @@ class Outcome:
     """How many of several answers were new."""
 
 
+@dataclass(frozen=True)
+class AnswerChange:
+    """An answer, and what the person saw when it was given."""
+
+    answer: Answer
+    key: str
+    """Makes it count once, however often it is sent."""
+    revision: int
+    """Of the state that was shown."""
+    author: Author = ANONYMOUS
+    question: Answer | None = None
+    """The event in question; None if the person chose what to annotate."""
+    masks: tuple[int, int] | None = None
+    """The revisions of the masks that were shown, of both frames."""
+    replace: bool = False
+    """Whether it corrects what it contradicts."""
+
+
+@dataclass(frozen=True)
+class MaskChange:
+    """An edit of the masks of a frame."""
+
+    frame: int
+    make_edit: Callable[[MaskState, list[int]], Edit]
+    """Called with the present masks, and the labels that edits ever gave to cells."""
+    key: str
+    revision: int
+    masks: int
+    """The revision of the frame's masks that was shown."""
+    author: Author = ANONYMOUS
+
+
 class Changes:
     """A movie's store, masks and predictions, and the ways to change them."""
 
@@ -91,48 +122,48 @@ class Changes:
         """Return what holds now."""
         return State.read(self.store, self.masks.positions)
 
-    def answer(self, request: AnswerRequest) -> Outcome:
+    def answer(self, change: AnswerChange) -> Outcome:
         """Store an answer, after a solved frame pair showed that it is possible."""
-        answer = request.answer
+        answer = change.answer
         positions = self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
-        self._check_masks(request)
+        self._check_masks(change)
         check = check_prediction(
             dict(self.predictions.by_frame),
             answer,
-            request.question,
+            change.question,
             self.predictions.margin_scale,
         )
         state = self.read_state()
         try:
             predictions = self._solve_with(state, [answer])
         except InfeasibleAnnotation:
-            if request.revision != self.store.revision:
-                raise StaleRevision(request.revision, self.store.revision) from None
+            if change.revision != self.store.revision:
+                raise StaleRevision(change.revision, self.store.revision) from None
             raise
         # Answers about cells that changed since are replaced without asking.
         contradicted = set(self.store.find_contradicting(answer))
         self.store.answer(
             *answer.fact,
             answer.happened,
-            key=request.key,
-            revision=request.revision,
-            replace=request.replace or contradicted <= set(state.outdated),
-            author=request.author,
+            key=change.key,
+            revision=change.revision,
+            replace=change.replace or contradicted <= set(state.outdated),
+            author=change.author,
             looks=positions.cell_fingerprints(answer),
             check=check,
         )
         state = self.read_state()
         return Outcome(state, self._solve_again(state, predictions))
 
-    def _check_masks(self, request: AnswerRequest) -> None:
+    def _check_masks(self, change: AnswerChange) -> None:
         """Reject an answer to masks that have changed since the page showed them."""
-        if request.masks is None or self.store.has_key(request.key):
+        if change.masks is None or self.store.has_key(change.key):
             return
         revisions = self.store.mask_revisions()
-        frame = request.frame
+        frame = change.answer.frame
         shown = (frame, frame + 1)
-        if request.masks != tuple(revisions.get(t, 0) for t in shown):
+        if change.masks != tuple(revisions.get(t, 0) for t in shown):
             raise StaleMasks(
                 f"the masks of frame {frame} or {frame + 1} changed after this "
                 "question was shown; look at it again"
@@ -177,30 +208,30 @@ class Changes:
             agreeing.append(prediction)
         return tuple(agreeing)
 
-    def edit_masks(self, request: MaskEditRequest) -> Outcome:
+    def edit_masks(self, change: MaskChange) -> Outcome:
         """Edit the masks of a frame; measure and solve what changed, then store it."""
-        changed: list[_ChangedMasks] = []
+        solved: list[_ChangedMasks] = []
 
         def make_edit() -> Edit:
-            frame = request.frame
-            if request.masks != self.store.mask_revisions().get(frame, 0):
+            frame = change.frame
+            if change.masks != self.store.mask_revisions().get(frame, 0):
                 raise InputError(
                     f"the masks of frame {frame} changed meanwhile; look at them again"
                 )
-            edit = self.masks.make_edit(request, self.store.used_labels(frame))
+            edit = change.make_edit(self.masks, self.store.used_labels(frame))
             masks = self.masks.with_edits((*self.masks.edits, edit))
-            changed.append(self._solve_changed(masks))
+            solved.append(self._solve_changed(masks))
             return edit
 
         revision = self.store.edit(
             make_edit,
-            key=request.key,
-            revision=request.revision,
-            author=request.author,
+            key=change.key,
+            revision=change.revision,
+            author=change.author,
         )
-        for change in changed:
-            self._use_masks(change)
-        predictions = changed[0].predictions if changed else ()
+        for solution in solved:
+            self._use_masks(solution)
+        predictions = solved[0].predictions if solved else ()
         return Outcome(self.read_state(), predictions, self.store.entry(revision))
 
     def undo_or_redo(

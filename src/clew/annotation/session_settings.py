@@ -1,4 +1,4 @@
-"""Settings of the annotation page's server."""
+"""Settings of a movie that is being annotated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What the server keeps for one movie."""
+    """What a session keeps for one movie."""
 
     cached_candidates: int = 1_000_000
     """Candidates whose features stay in memory, at about 100 bytes each."""

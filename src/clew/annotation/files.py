@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 
 from clew.annotation.answers import Answer
-from clew.app.tracks import list_answers
+from clew.annotation.tracks import list_answers
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Annotations

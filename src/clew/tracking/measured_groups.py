@@ -1,0 +1,72 @@
+"""Groups of measurements that mean something in a movie, and weights learned for them.
+
+Markers in place of cells are discs of one size: their areas, shapes and overlaps say
+nothing about cells. Generic weights are stored for a few sets of groups; a movie takes
+the largest set that it has. All sets hold the weights that were learned from masks with
+intensities, each without the features that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import numpy as np
+
+from clew.tracking.detections import GROUPS, OVERLAP, Source
+from clew.tracking.scales import sample_frames
+
+POINTS = frozenset({"border"})
+OF_IMAGES = frozenset({"intensity", "histogram"})
+MASKS = frozenset({*GROUPS, OVERLAP}) - OF_IMAGES
+OF_MASKS = MASKS - POINTS
+GENERIC_SETS = {
+    "points": POINTS,
+    "points with intensities": POINTS | {"intensity"},
+    "masks": MASKS,
+    "masks with intensities": MASKS | OF_IMAGES,
+}
+"""Sets of groups that generic weights are stored for, the smallest first."""
+N_SAMPLED_FRAMES = 10
+MAX_AREA_SPREAD = 0.2
+"""Quartile range of the volumes of markers at most, in medians. Markers of PSC have 0
+and those of DIC .15; cells .16 (bacteria) to .63, simulated tissue of discs from .11."""
+MAX_ECCENTRICITY = 0.35
+"""Upper quartile of the eccentricities of markers at most. Set by hand: discs of a few
+pixels are not quite round, and rods of one size are no markers."""
+
+
+def are_markers(source: Source) -> bool:
+    """Whether the masks of a movie are discs of one size."""
+    if not source.has >= {"size", "shape"}:
+        return False
+    volumes = [np.zeros(0)]
+    eccentricities = [np.zeros(0)]
+    for sample in sample_frames(source, 1, N_SAMPLED_FRAMES):
+        columns = sample.read()[0].columns
+        volumes.append(np.asarray(columns["volume"], dtype=float))
+        eccentricities.append(np.asarray(columns["eccentricity"], dtype=float))
+    volume = np.concatenate(volumes)
+    if len(volume) < 2:
+        return False
+    low, median, high = np.quantile(volume, [0.25, 0.5, 0.75])
+    roundest = np.quantile(np.concatenate(eccentricities), 0.75)
+    return bool(high - low <= MAX_AREA_SPREAD * median and roundest <= MAX_ECCENTRICITY)
+
+
+def find_informative_groups(source: Source) -> frozenset[str]:
+    """Return the groups of a movie's measurements without those of markers."""
+    return source.has - OF_MASKS if are_markers(source) else source.has
+
+
+def find_generic_set(groups: Set[str]) -> str:
+    """Return the name of the largest set of generic weights within some groups."""
+    names = [name for name, needed in GENERIC_SETS.items() if needed <= groups]
+    return names[-1] if names else next(iter(GENERIC_SETS))
+
+
+def describe_groups(groups: Set[str], source: Source) -> str:
+    """Describe which weights a movie takes, for notes."""
+    note = ""
+    if "size" in source.has and "size" not in groups:
+        note = " (the masks are markers: their size and shape are left out)"
+    return f"measurements: {find_generic_set(groups)}{note}"
