@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from holes import SIMULATED, remove_masks
+from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from clew.simulation.kinds import random_settings
@@ -24,9 +26,16 @@ from clew.simulation.write import write_simulation
 from clew.tracking.blocks import MovieProblem
 from clew.tracking.evaluation.matching import match_frames
 from clew.tracking.io.ctc import open_ctc_lineage
-from clew.tracking.lineage import gaps
-from clew.tracking.lineage.build import join_events
-from clew.tracking.lineage.gaps import INTENSITY, SIZE, GapCandidates, GapWeights
+from clew.tracking.lineage import fill, gaps
+from clew.tracking.lineage.build import LEAST_PROBABILITY, join_events
+from clew.tracking.lineage.gaps import (
+    INTENSITY,
+    SIZE,
+    GapCandidates,
+    GapLinks,
+    GapWeights,
+)
+from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
@@ -37,8 +46,37 @@ GROUPS = (frozenset(), frozenset({SIZE}), frozenset({SIZE, INTENSITY}))
 REGULARIZATION = 10.0
 
 
-def collect(kind: str, seed: int, folder: Path) -> tuple[GapCandidates, Any, Any]:
-    """Candidates of a movie, whether each is right, and whether that is known."""
+@dataclass(frozen=True)
+class Sample:
+    """The candidates of a movie."""
+
+    kind: str
+    movie: Movie
+    links: MovieLinks
+    candidates: GapCandidates
+    right: Any
+    """(p,) whether each candidate is right."""
+    known: Any
+    """(p,) whether that is known."""
+
+    def find(self, found: GapLinks) -> Any:
+        """Rows of the candidates that were chosen."""
+        n = np.int64(len(self.links))
+        keys = self.candidates.source.astype(np.int64) * n + self.candidates.target
+        order = np.argsort(keys)
+        wanted = found.source.astype(np.int64) * n + found.target
+        return order[np.searchsorted(keys[order], wanted)]
+
+    def choose(self, groups: frozenset[str], weights: GapWeights, least: float) -> Any:
+        """The gaps that weights close."""
+        offset = float(logit(least))
+        score = weights.score(self.candidates.features, groups)
+        rows = np.flatnonzero(score > offset)
+        return gaps._assign_gaps(self.candidates, score, rows, offset)
+
+
+def collect(kind: str, seed: int, folder: Path) -> Sample:
+    """The candidates of a movie that loses masks."""
     home = folder / f"{kind}-{seed}"
     if not (home / "01_simulation.json").exists():
         settings = random_settings(kind, np.random.default_rng([seed, len(kind)]))
@@ -80,7 +118,8 @@ def collect(kind: str, seed: int, folder: Path) -> tuple[GapCandidates, Any, Any
     first = np.full(len(candidates.ends), len(links), dtype=np.int64)
     np.minimum.at(first, candidates.end_row[is_same], candidates.target[is_same])
     right = is_same & (candidates.target == first[candidates.end_row])
-    return candidates, right, is_known & (right | ~is_same)
+    known = is_known & (right | ~is_same)
+    return Sample(kind, movie, links, candidates, right, known)
 
 
 def fit(features: Any, right: Any) -> Any:
@@ -94,6 +133,15 @@ def names_of(groups: frozenset[str], names: list[str]) -> list[str]:
     return [name for name in names if name not in {SIZE, INTENSITY} - groups]
 
 
+def collect_evidence(sample: Sample, found: GapLinks) -> Any:
+    """What images show of gaps, (g, d)."""
+    missing = fill._find_missing(sample.links, found)
+    cells = fill._find_shapes(sample.movie, sample.links, found, missing, map)
+    evidence = fill.measure_evidence(found, missing.gap, cells)
+    evidence.pop(fill.VISIBILITY)
+    return np.column_stack(list(evidence.values())), list(evidence)
+
+
 def main() -> None:
     """Collect, validate and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -104,55 +152,94 @@ def main() -> None:
     samples = []
     for kind in options.kinds:
         for seed in range(options.seeds):
-            candidates, right, known = collect(kind, seed, options.folder)
-            samples.append((kind, candidates, right, known))
-            print(kind, seed, len(right), int(right[known].sum()), flush=True)
-    samples = [sample for sample in samples if len(sample[2])]
-    names = list(samples[0][1].features)
+            sample = collect(kind, seed, options.folder)
+            if len(sample.right):
+                samples.append(sample)
+                n_right = int(sample.right[sample.known].sum())
+                print(kind, seed, len(sample.right), n_right, flush=True)
+    names = list(samples[0].candidates.features)
     content = []
+    left_out = {}
     for groups in GROUPS:
         chosen = names_of(groups, names)
         tables = [
-            np.column_stack([item[1].features[name] for name in chosen])[item[3]]
+            np.column_stack([item.candidates.features[name] for name in chosen])[
+                item.known
+            ]
             for item in samples
         ]
-        answers = [item[2][item[3]] for item in samples]
+        answers = [item.right[item.known] for item in samples]
         for kind in options.kinds:
-            train = [k for k, item in enumerate(samples) if item[0] != kind]
+            train = [k for k, item in enumerate(samples) if item.kind != kind]
             w = fit(
                 np.concatenate([tables[k] for k in train]),
                 np.concatenate([answers[k] for k in train]),
             )
-            weights = GapWeights({groups: dict(zip(chosen, w.tolist(), strict=True))})
-            report(kind, groups, samples, weights)
+            by_name = dict(zip(chosen, w.tolist(), strict=True))
+            left_out[kind] = GapWeights({groups: by_name}, {})
+            report(kind, groups, samples, left_out[kind])
         w = fit(np.concatenate(tables), np.concatenate(answers))
         weights_by_name = dict(zip(chosen, w.round(4).tolist(), strict=True))
         print(sorted(groups), weights_by_name)
         content.append({"groups": sorted(groups), "weights": weights_by_name})
-    TARGET.write_text(json.dumps({"links": content}, indent=2) + "\n")
+    # Scores of weights that have not seen the kind, as for a movie of a new kind.
+    seen = learn_evidence(samples, left_out, options.kinds)
+    TARGET.write_text(json.dumps({"links": content, "evidence": seen}, indent=2) + "\n")
+
+
+def learn_evidence(
+    samples: list[Sample], left_out: dict[str, GapWeights], kinds: Any
+) -> dict[str, float]:
+    """Learn the weights of what images show."""
+    tables = []
+    answers = []
+    names: list[str] = []
+    for sample in samples:
+        found = sample.choose(GROUPS[-1], left_out[sample.kind], LEAST_PROBABILITY)
+        table, names = collect_evidence(sample, found)
+        rows = sample.find(found)
+        known = sample.known[rows]
+        tables.append(table[known])
+        answers.append(sample.right[rows][known])
+    for kind in kinds:
+        train = [k for k, item in enumerate(samples) if item.kind != kind]
+        test = [k for k, item in enumerate(samples) if item.kind == kind]
+        w = fit(
+            np.concatenate([tables[k] for k in train]),
+            np.concatenate([answers[k] for k in train]),
+        )
+        right = np.concatenate([answers[k] for k in test])
+        score = np.concatenate([tables[k] for k in test]) @ w
+        link = np.concatenate([tables[k] for k in test])[:, names.index("link")]
+        print(
+            f"  {kind} left out, evidence: {right[score > 0].sum()} of "
+            f"{(score > 0).sum()} right (expected {expit(score[score > 0]).mean():.1%}), "
+            f"of {right.sum()} true ones; without images {right[link > 0].sum()} of "
+            f"{(link > 0).sum()}",
+            flush=True,
+        )
+    w = fit(np.concatenate(tables), np.concatenate(answers))
+    weights = dict(zip(names, w.round(4).tolist(), strict=True))
+    print("evidence", weights)
+    return weights
 
 
 def report(
-    kind: str, groups: frozenset[str], samples: Any, weights: GapWeights
+    kind: str, groups: frozenset[str], samples: list[Sample], weights: GapWeights
 ) -> None:
     """Print how the assignment of a kind that was left out does."""
     n_chosen = n_right = n_true = 0
     expected = 0.0
-    for name, candidates, right, known in samples:
-        if name != kind:
+    for sample in samples:
+        if sample.kind != kind:
             continue
-        score = weights.score(candidates.features, groups)
-        found = gaps._assign_gaps(candidates, score, np.flatnonzero(score > 0))
-        n_nodes = int(max(candidates.source.max(), candidates.target.max())) + 1
-        keys = candidates.source.astype(np.int64) * n_nodes + candidates.target
-        row = np.searchsorted(
-            keys, found.source.astype(np.int64) * n_nodes + found.target
-        )
-        row_known = known[row]
-        n_chosen += int(row_known.sum())
-        n_right += int(right[row][row_known].sum())
-        expected += float(found.probability[row_known].sum())
-        n_true += len(np.unique(candidates.end_row[right & known]))
+        found = sample.choose(groups, weights, 0.5)
+        rows = sample.find(found)
+        known = sample.known[rows]
+        n_chosen += int(known.sum())
+        n_right += int(sample.right[rows][known].sum())
+        expected += float(found.probability[known].sum())
+        n_true += int((sample.right & sample.known).sum())
     print(
         f"  {kind} left out, {sorted(groups)}: {n_right} of {n_chosen} right "
         f"({n_right / max(n_chosen, 1):.1%}, expected {expected / max(n_chosen, 1):.1%}), "

@@ -83,6 +83,11 @@ def test_no_or_a_wrong_token_is_refused(still, path, query):
     assert ask(still.app, path, query=query)[0] == 403
 
 
+def test_query_with_too_many_fields_is_refused(still):
+    fields = "&".join(f"field{k}=1" for k in range(50))
+    assert ask(still.app, "/", query=f"token={TOKEN}&{fields}")[0] == 403
+
+
 def test_a_wrong_token_in_the_header_is_refused(still):
     assert (
         ask(still.app, "/api/movies", query="", headers={"x-clew-token": "wrong"})[0]

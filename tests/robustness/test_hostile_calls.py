@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import clew
 from clew import datasets
 from clew.annotation.settings import LearnerSettings
-from clew.errors import ClewError
+from clew.errors import ClewError, InputError
 from clew.models import Chain
 from clew.tracking import (
     Annotations,
@@ -32,6 +32,7 @@ from clew.tracking import (
     Tracker,
     read_annotations,
 )
+from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.segmentation import DetectionSettings
 
 
@@ -297,3 +298,8 @@ def test_an_answer_or_a_clew_error(name, calls, tmp_path, monkeypatch):
 
 def test_every_call_is_tried(calls):
     assert sorted(NAMES) == sorted(calls)
+
+
+def test_truth_that_is_no_lineage_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the lineage is inf"):
+        evaluate(tmp_path, float("inf"))

@@ -135,6 +135,15 @@ def test_weights_for_other_features_are_refused_with_the_difference(file):
     assert "train anew" in str(told.value)
 
 
+def test_feature_that_is_no_text_is_refused(file):
+    def change(meta, arrays):
+        meta["tracker"]["features"][3] = []
+
+    rewrite(file, change)
+    with pytest.raises(InputError, match="has weights for"):
+        clew.load(file)
+
+
 def test_features_in_another_order_are_refused(file):
     rewrite(file, lambda meta, arrays: meta["tracker"]["features"].reverse())
     with pytest.raises(InputError, match="in another order"):

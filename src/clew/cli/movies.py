@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -439,7 +440,12 @@ def parse_spacing(text: str | None) -> tuple[float, ...] | None:
         ) from None
 
 
-def find_input_problem(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
+def find_input_problem(
+    n_frames: int,
+    n_cells: int,
+    empty: tuple[int, ...],
+    repeated: Sequence[int] = (),
+) -> str:
     """Describe what is probably wrong with a nearly empty movie; "" if nothing is."""
     if not n_cells:
         return "no frame has a cell; are these label images?"
@@ -457,6 +463,13 @@ def find_input_problem(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> s
             f" and {len(within) - 1} more" if len(within) > 1 else ""
         )
         return f"{which} has no cells, but frames before and after do; tracks end there. Are masks missing?"
+    if repeated:
+        numbers = ", ".join(map(str, repeated[:10]))
+        more = f" and {len(repeated) - 10} more" if len(repeated) > 10 else ""
+        return (
+            f"all cells of frame {numbers}{more} are where they were in the frame before. Are frames duplicated? "
+            "Cells move farther in the frame after"
+        )
     return ""
 
 

@@ -221,7 +221,7 @@ def track(
             "-f",
             metavar="NAMES",
             show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,submission,zarr, separated by commas. Default: ctc,csv; for a table csv.",
+            help="Any of ctc,csv,geff,napari,parquet,submission,trackmate,zarr, separated by commas. Default: ctc,csv; for a table csv.",
         ),
     ] = None,
     annotations: Annotated[
@@ -365,7 +365,9 @@ def track(
     print_counts(
         tracked, tally, seconds, is_reliable=not tracker.label_faults_.is_unreliable
     )
-    if doubt := find_input_problem(tracked.n_frames, tracked.n_cells, tally.empty):
+    if doubt := find_input_problem(
+        tracked.n_frames, tracked.n_cells, tally.empty, tally.find_repeated_frames()
+    ):
         print_message(f"warning: {doubt}")
     Console().print(
         f"Written to {path_text(output)}: {', '.join(written)}",

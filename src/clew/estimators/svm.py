@@ -341,6 +341,10 @@ class StructuredSVM(RegularizedEstimator):
         Y = convert_annotations(Y)
         check_lengths(X, Y)
         if classes is not None:
+            if not hasattr(self, "classes_"):
+                raise InputError(
+                    "classes are given, but the model has no labels; expected None"
+                )
             known_classes = tuple(self.classes_.tolist())
             if check_classes(classes, None) != known_classes:
                 raise InputError(

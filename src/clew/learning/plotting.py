@@ -67,7 +67,7 @@ def plot_result(result: Result) -> Figure:
         f"{result.status.value}: objective {result.objective:.5g}, gap "
         f"{result.gap:.2g}, λ = {result.lam:.3g}"
     )
-    return figure
+    return leave_to_notebook(figure)
 
 
 def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure:
@@ -119,6 +119,18 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
     figure.colorbar(
         image, ax=axes[0, -1], ticks=[-1, 0, 1], label="added to the score, of ±"
     )
+    return leave_to_notebook(figure)
+
+
+def leave_to_notebook(figure: Figure) -> Figure:
+    """Return the figure, closed in a notebook, which would show it twice otherwise.
+
+    A notebook shows all open figures, and also what the last line of a cell returns.
+    """
+    import matplotlib.pyplot as plt
+
+    if "inline" in plt.get_backend():
+        plt.close(figure)
     return figure
 
 

@@ -84,6 +84,12 @@ class PathPoint:
     certainty: Array | None = None
     """(M,) `AmbiguousTask.certainty` of the same examples; None if not known."""
 
+    def __repr__(self) -> str:
+        return (
+            f"<PathPoint: λ = {self.lam:.3g}, held-out task loss {self.mean:.4g} ± "
+            f"{self.standard_error:.2g}>"
+        )
+
     @property
     def is_ambiguous(self) -> bool:
         """Whether most of the held-out annotations are candidate sets."""

@@ -257,7 +257,7 @@ class AnnotationDock:
         self.panel.buttons["start"].setEnabled(True)
         self.panel.question.setText("Tracking …")
         self.panel.status.setText(
-            f"{annotator.n_answers} answers; stored in {annotator.session.store.path}"
+            f"Answers: {annotator.n_answers}, stored in {annotator.session.store.path}"
         )
         # Each of these takes a while in napari, so that Qt has its turn between them.
         overlay = self.overlay
@@ -324,7 +324,7 @@ class AnnotationDock:
 
     def _after_answer(self, questions: list[AskedQuestion]) -> None:
         if self.annotator is not None:
-            self.panel.status.setText(f"{self.annotator.n_answers} answers")
+            self.panel.status.setText(f"Answers: {self.annotator.n_answers}")
         self._show_question(questions)
 
     def confirm(self) -> None:

@@ -28,17 +28,14 @@ from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.build import (
     BlockChanges,
     BlockLinks,
-    Filler,
     JoinedMovie,
     SolvedBlock,
     finish_block,
     join_movie,
     lineage_of_blocks,
 )
-from clew.tracking.lineage.fill import FilledGaps, RecoveredCells, fill_gaps
-from clew.tracking.lineage.gaps import GapLinks
+from clew.tracking.lineage.fill import GapFiller, RecoveredCells
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.lineage.parts import LineagePart, PartReader, join_parts
 from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.scales import sample_frames
@@ -222,14 +219,11 @@ class MovieProblem:
         """Return `max_gap`, or 0 where gaps are disabled."""
         return self.max_gap if Event.GAP in self.builder.profile.events else 0
 
-    def filler(self, executor: Executor) -> Filler | None:
+    def filler(self, executor: Executor) -> GapFiller | None:
         """Return what fills gaps; None if they are not to be filled."""
-        movie = self.builder.source.movie
-
-        def fill(links: MovieLinks, gaps: GapLinks) -> FilledGaps:
-            return fill_gaps(movie, links, gaps, executor.map)
-
-        return fill if self.fills_gaps else None
+        if not self.fills_gaps:
+            return None
+        return GapFiller(self.builder.source.movie, executor.map)
 
     def blocks(self) -> list[BlockProblem]:
         """Return the blocks, in order of time."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from html import escape
 from operator import index
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Indices, Mask
 from clew.utils.validation import check_floats, short_repr
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Labels = NDArray[np.int64]
 
@@ -316,6 +320,37 @@ class Annotations:
     events: EventTable
     happened: Mask
     row: Indices
+
+    def __repr__(self) -> str:
+        n_happened = int(self.happened.sum())
+        n_frames = len(np.unique(self.events.frame))
+        return (
+            f"<Annotations: {n_happened} events that happened and "
+            f"{len(self.happened) - n_happened} that did not, in {n_frames} frames>"
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a table with a row for each annotation; a label of 0 is none."""
+        import pandas as pd
+
+        events = self.events
+        names = [event.name.lower() for event in Event]
+        return pd.DataFrame(
+            {
+                "frame": events.frame,
+                "event": [names[event] for event in events.event],
+                "source1": events.sources[:, 0],
+                "source2": events.sources[:, 1],
+                "target1": events.targets[:, 0],
+                "target2": events.targets[:, 1],
+                "happened": self.happened,
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        table: str = self.to_pandas().head(10).to_html(index=False)
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def __post_init__(self) -> None:
         _check_table(self.events)

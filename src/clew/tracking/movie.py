@@ -139,6 +139,11 @@ class Movie:
         size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
+    def __repr__(self) -> str:
+        size = " × ".join(map(str, self.shape))
+        images = "with" if self.images is not None else "without"
+        return f"<Movie {self.name}: {self.n_frames} frames of {size}, {images} images>"
+
     @property
     def n_frames(self) -> int:
         """Number of frames."""

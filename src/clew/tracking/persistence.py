@@ -78,7 +78,7 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = (
             frozenset(own["groups"]),
-            list(own["features"]),
+            [str(name) for name in own["features"]],
             own["prior"],
         )
         algorithm = own["algorithm"]  # the learner's own has several starts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,6 +23,10 @@ if TYPE_CHECKING:  # commands show progress before the learner is imported
     from clew.learning.result import Record
 
 
+SECONDS_BETWEEN_LINES = 5.0
+"""Away from a terminal."""
+
+
 def is_verbose(verbose: object) -> bool:
     """Return whether `verbose`, a boolean or a number, asks for progress."""
     return verbose is True or (isinstance(verbose, int | float) and verbose > 0)
@@ -29,7 +35,8 @@ def is_verbose(verbose: object) -> bool:
 class ProgressLine:
     """Shows one line of text while a ``with`` block runs; a callback for `learn`.
 
-    Nothing is drawn away from a terminal; logging at level DEBUG has the same figures.
+    Away from a terminal, as in a notebook or a log file, the newest text is a line of
+    its own every few seconds, and the last one at the end.
 
     Parameters
     ----------
@@ -39,10 +46,14 @@ class ProgressLine:
 
     def __init__(self, verbose: bool, title: str = "learning") -> None:
         self.title = title
+        self.text = ""
+        self.is_shown = is_verbose(verbose)
+        self.printed = time.monotonic()
         self.status: Status | None = None
         self.hooks = ExitStack()
-        if is_verbose(verbose):
-            self.status = Status(title, console=Console(stderr=True))
+        console = Console(stderr=True)
+        if self.is_shown and console.is_terminal and not console.is_jupyter:
+            self.status = Status(title, console=console)
 
     def __call__(self, record: Record) -> None:
         """Show the newest record of a fit."""
@@ -54,12 +65,22 @@ class ProgressLine:
 
     def show_text(self, text: str) -> None:
         """Show a text after the title."""
+        self.text = f"{self.title}: {text}"
         if self.status is not None:
-            self.status.update(f"{self.title}: {text}")
+            self.status.update(self.text)
+        elif self.is_shown and time.monotonic() - self.printed > SECONDS_BETWEEN_LINES:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        """Print the newest text."""
+        print(self.text, file=sys.stderr, flush=True)
+        self.text = ""
+        self.printed = time.monotonic()
 
     def __enter__(self) -> Self:
         if self.status is not None:
             self.status.start()
+        if self.is_shown:
             self.hooks.enter_context(_listen_to_compiler(self))
         return self
 
@@ -72,6 +93,8 @@ class ProgressLine:
         self.hooks.close()
         if self.status is not None:
             self.status.stop()
+        elif self.is_shown and self.text:
+            self._print_line()
 
 
 def _listen_to_compiler(line: ProgressLine) -> AbstractContextManager[None]:

@@ -54,7 +54,7 @@ def test_masks_are_recovered_where_the_cells_are(images):
 def test_mask_stays_on_free_pixels():
     mask = np.ones((4, 6), dtype=bool)
     corner = np.array([0, 0])
-    template = Template(np.array([1.5, 2.5]), corner, mask, corner, None)
+    template = Template(np.array([1.5, 2.5]), corner, mask, corner, None, 0.0, 0.0)
     free = np.ones((20, 20), dtype=bool)
     free[:, 12:] = False
     whole = place_mask(template, np.array([9.5, 8.5]), free)

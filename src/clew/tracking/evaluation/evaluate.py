@@ -215,7 +215,10 @@ def evaluate(
         check_bool(complete, "complete")
     if scores is not None:
         check_bool(scores, "scores")
-    true = open_lineage(truth) if isinstance(truth, str | Path) else truth
+    if isinstance(truth, CtcLineage | PointLineage):
+        true = truth
+    else:
+        true = open_lineage(truth)
     if frames is not None:
         true = _select_frames(true, frames)
     own, events, events_from = _open_result(result, frames)

@@ -6,8 +6,10 @@ or several chunks, so that no worker waits for another.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from skimage.util import map_array
 
 from clew.errors import InputError
+from clew.learning.task import Array
 from clew.parallel import Executor, Progress
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
@@ -27,6 +30,8 @@ from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation
 
+MIN_CELLS = 3
+"""Cells of a frame that would not all stay exactly where they are by chance."""
 MAX_CHUNK = {2: (512, 512), 3: (64, 256, 256)}
 """Largest chunk in Zarr: a few megabytes, since viewers read parts of frames."""
 
@@ -46,12 +51,16 @@ class EventCounts:
         Σ p (1 − p).
     empty : tuple of int
         Frames without a cell.
+    digests : tuple of bytes
+        Digest of the positions in each frame; empty for few cells, which may stay
+        where they are.
     """
 
     kinds: NDArray[np.int64]
     wrong: float
     variance: float
     empty: tuple[int, ...] = ()
+    digests: tuple[bytes, ...] = ()
 
     @classmethod
     def sum(cls, parts: Sequence[EventCounts]) -> EventCounts:
@@ -61,7 +70,13 @@ class EventCounts:
             wrong=sum(part.wrong for part in parts),
             variance=sum(part.variance for part in parts),
             empty=tuple(frame for part in parts for frame in part.empty),
+            digests=tuple(digest for part in parts for digest in part.digests),
         )
+
+    def find_repeated_frames(self) -> list[int]:
+        """Frames whose cells are exactly where those of the frame before are."""
+        pairs = enumerate(pairwise(self.digests), start=1)
+        return [t for t, (before, own) in pairs if own and own == before]
 
     def expected_wrong(self) -> Expectation | None:
         """Expected number of wrong events; None if probabilities are not known."""
@@ -77,12 +92,26 @@ def _count_events(part: LineagePart) -> EventCounts:
         right = np.full(len(part.events), np.nan)
     first, last = part.frames
     empty = np.setdiff1d(np.arange(first, last + 1), part.nodes.frame)
+    starts = np.searchsorted(part.nodes.frame, np.arange(first, last + 2))
+    digests = [
+        _digest_positions(part.nodes.position[begin:end])
+        for begin, end in pairwise(starts.tolist())
+    ]
     return EventCounts(
         kinds=np.bincount(part.events.event, minlength=len(Event)),
         wrong=float((1 - right).sum()),
         variance=float((right * (1 - right)).sum()),
         empty=tuple(empty.tolist()),
+        digests=tuple(digests),
     )
+
+
+def _digest_positions(position: Array) -> bytes:
+    """Digest of positions in any order; empty if there are few."""
+    if len(position) < MIN_CELLS:
+        return b""
+    ordered = position[np.lexsort(position.T)]
+    return hashlib.blake2b(ordered.tobytes(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ GEFF = "lineage.geff"
 NAPARI = "napari.csv"
 NAPARI_GRAPH = "napari.json"
 SUBMISSION = "submission.csv"
+TRACKMATE = "trackmate.xml"
 REPORT = "report.html"
 MANIFEST = "manifest.json"
 """Lists the files of a result with sizes and digests; see `manifest.py`."""
@@ -24,6 +25,7 @@ FORMATS = {
     "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
     "parquet": f"{EVENTS_PARQUET} and {TRACKS_PARQUET}, for movies of many millions of cells",
     "submission": f"{SUBMISSION}, nodes and edges as the Biohub competition has them",
+    "trackmate": f"{TRACKMATE}, spots and tracks",
     "zarr": f"{LABELS}, an OME-Zarr of label images that carry the tracks' ids",
 }
 BESIDE_MASKS = (
@@ -37,6 +39,7 @@ BESIDE_MASKS = (
     NAPARI,
     NAPARI_GRAPH,
     SUBMISSION,
+    TRACKMATE,
     REPORT,
     MANIFEST,
 )

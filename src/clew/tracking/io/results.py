@@ -30,12 +30,14 @@ from clew.tracking.io.names import (
     RESULT,
     SUBMISSION,
     TRACK,
+    TRACKMATE,
     TRACKS,
     TRACKS_PARQUET,
 )
 from clew.tracking.io.napari import write_napari
 from clew.tracking.io.parquet import write_parquet
 from clew.tracking.io.submission import write_submission
+from clew.tracking.io.trackmate_writer import write_trackmate
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import TrackedMovie, as_parts, parts_of
@@ -223,6 +225,9 @@ def _write_formats(
             folder / SUBMISSION, tracked.lineage(), movie.name, movie.spacing
         )
         names.append(SUBMISSION)
+    if "trackmate" in formats:
+        write_trackmate(folder / TRACKMATE, tracked.lineage())
+        names.append(TRACKMATE)
     if "zarr" in formats:
         names.append(LABELS)
     return names, counts

@@ -146,7 +146,10 @@ def check_chunk_sizes(
 
 def _name_codec(codec: Any) -> str:
     """Name of a codec in metadata of version 2 or 3."""
-    name = codec.get("id", codec.get("name"))
+    if isinstance(codec, dict):
+        name = codec.get("id", codec.get("name"))
+    else:  # older versions of zarr have an object of numcodecs
+        name = codec.codec_id
     return str(name).removeprefix("numcodecs.")
 
 

@@ -8,7 +8,7 @@ detection, are in memory here; the results are written block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage.fill import RECOVERED, FilledGaps, RecoveredCells
+from clew.tracking.lineage.fill import (
+    RECOVERED,
+    FilledGaps,
+    GapFiller,
+    RecoveredCells,
+)
 from clew.tracking.lineage.gaps import GapLinks, find_gaps
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import (
@@ -41,8 +46,8 @@ from clew.tracking.training.calibration import (
     MovieMargins,
 )
 
-Filler = Callable[[MovieLinks, GapLinks], FilledGaps]
-"""Recovers the cells that are missing in gaps."""
+LEAST_PROBABILITY = 0.1
+"""Of a gap in which images are searched for the cell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +272,7 @@ def join_movie(
     blocks: list[BlockLinks],
     annotations: Annotations | None = None,
     max_gap: int | None = 1,
-    fill: Filler | None = None,
+    fill: GapFiller | None = None,
 ) -> JoinedMovie:
     """Join solved blocks: torn masks, splits and divisions, gaps, and track ids.
 
@@ -279,7 +284,7 @@ def join_movie(
         Annotated gaps are obeyed, and annotated cells are not repaired.
     max_gap : int, optional
         Frames that a cell may be missing; None for a limit from the movie's motion.
-    fill : callable, optional
+    fill : GapFiller, optional
         Finds the cells that are missing in gaps. Without it, gaps of one frame are
         events, and longer ones stay open.
 
@@ -292,10 +297,13 @@ def join_movie(
     is_torn = find_torn_events(others.kind, others.sources, others.targets).is_torn
     margins = _movie_margins(links, is_torn)
     context = np.where(is_torn, 1.0, others.border)
-    gaps = find_gaps(links, max_gap, annotations)
+    has_images = fill is not None and fill.has_images
+    least = LEAST_PROBABILITY if has_images else 0.5
+    gaps = find_gaps(links, max_gap, annotations, least_probability=least)
     recovered = None
     if fill is not None:
         filled = fill(links, gaps)
+        gaps = filled.gaps
         recovered = filled.cells
         links, context, gaps = _insert_cells(links, context, gaps, filled)
     links, context = _close_gaps(links, gaps, context)
@@ -380,7 +388,7 @@ def lineage_of_blocks(
     annotations: Annotations | None = None,
     calibration: Calibration = GENERIC_CALIBRATION,
     max_gap: int | None = 1,
-    fill: Filler | None = None,
+    fill: GapFiller | None = None,
 ) -> Lineage:
     """Build the lineage of a movie from all its blocks, in memory; see `join_movie`."""
     movie = join_movie([block.links() for block in blocks], annotations, max_gap, fill)

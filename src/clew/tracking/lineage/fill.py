@@ -2,8 +2,8 @@
 
 The place is interpolated between both ends of a gap. In images, it is corrected to where
 the frame looks most like the cell before and after the gap (normalized correlation). The
-mask is that of the nearer end, moved there, on pixels that belong to no other cell. So
-a recovered cell never covers a mask that was given.
+mask is that of both ends, moved there, on pixels that belong to no other cell. So a
+recovered cell never covers a mask that was given.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from skimage.feature import match_template
 
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import Labels
 from clew.tracking.frames import PaintedFrames, Patch
-from clew.tracking.lineage.gaps import GapLinks
+from clew.tracking.lineage.gaps import GapLinks, GapWeights
 from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.measurement.regions import Runs
 from clew.tracking.movie import Movie
 from clew.tracking.scales import MapFunction
 
+VISIBILITY = "visibility"
 RECOVERED = "recovered"
 """Column of a lineage: 1 for cells that were recovered, 0 for given ones."""
 MIN_FREE_SHARE = 0.5
@@ -95,6 +97,8 @@ def add_recovered(movie: AnyMovie, cells: RecoveredCells | None) -> AnyMovie:
 class FilledGaps(NamedTuple):
     """What became of the gaps of a movie."""
 
+    gaps: GapLinks
+    """Those that images do not contradict, with their final probabilities."""
     is_filled: Mask
     """(g,) whether a cell was recovered in each frame of a gap."""
     cells: RecoveredCells
@@ -125,6 +129,10 @@ class Template(NamedTuple):
     """First pixel of the look."""
     look: NDArray[np.float32] | None
     """The image around the cell; None without images."""
+    contrast: float
+    """Mean intensity above the background around it."""
+    noise: float
+    """Standard deviation of the background around it."""
 
     @property
     def diameter(self) -> float:
@@ -132,8 +140,45 @@ class Template(NamedTuple):
         return float(np.prod(self.mask.shape) ** (1 / self.mask.ndim))
 
 
+class FoundCell(NamedTuple):
+    """A missing cell that was found in a frame."""
+
+    patch: Patch
+    correlation: float
+    """Of the image with the looks of the cell before and after the gap."""
+    contrast: float
+    """Of the cell over that before and after; 1 where both are noise."""
+    visibility: float
+    """Share of the contrast before and after in it and the noise, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class GapFiller:
+    """Recovers the cells that are missing in the gaps of a movie."""
+
+    movie: Movie | None
+    """None for a table of detections."""
+    map_function: MapFunction
+    """Applies a function to frames, in threads or on a cluster."""
+    weights: Mapping[str, float] | None = None
+    """Of the evidence in images; those that come with clew unless given."""
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images show if a cell is there."""
+        return self.movie is not None and self.movie.images is not None
+
+    def __call__(self, links: MovieLinks, gaps: GapLinks) -> FilledGaps:
+        """Recover the cells that are missing in gaps; see `fill_gaps`."""
+        return fill_gaps(self.movie, links, gaps, self.map_function, self.weights)
+
+
 def fill_gaps(
-    movie: Movie | None, links: MovieLinks, gaps: GapLinks, map_function: MapFunction
+    movie: Movie | None,
+    links: MovieLinks,
+    gaps: GapLinks,
+    map_function: MapFunction,
+    weights: Mapping[str, float] | None = None,
 ) -> FilledGaps:
     """Recover the cells that are missing in gaps.
 
@@ -145,6 +190,8 @@ def fill_gaps(
     gaps : GapLinks
     map_function : callable
         Applies a function to frames, in threads or on a cluster.
+    weights : mapping, optional
+        Of the evidence in images; those that come with clew unless given.
 
     Returns
     -------
@@ -153,17 +200,21 @@ def fill_gaps(
     """
     missing = _find_missing(links, gaps)
     ndim = links.position.shape[1]
-    shapes: list[Patch | None]
+    found: list[FoundCell | None]
     if movie is None:
         corner = (0,) * ndim
-        shapes = [Patch(0, corner, np.zeros(corner, bool))] * len(missing.frame)
+        patch = Patch(0, corner, np.zeros(corner, bool))
+        found = [FoundCell(patch, 0.0, 1.0, 0.0)] * len(missing.frame)
     else:
-        shapes = _find_shapes(movie, links, gaps, missing, map_function)
-    is_found = np.array([shape is not None for shape in shapes], dtype=bool)
-    n_lost = np.bincount(missing.gap[~is_found], minlength=len(gaps.source))
+        found = _find_shapes(movie, links, gaps, missing, map_function)
+        if movie.images is not None and len(gaps):
+            evidence = measure_evidence(gaps, missing.gap, found)
+            gaps, missing, found = _reject(gaps, missing, found, evidence, weights)
+    is_found = np.array([cell is not None for cell in found], dtype=bool)
+    n_lost = np.bincount(missing.gap[~is_found], minlength=len(gaps))
     is_filled = n_lost == 0
     rows = np.flatnonzero(is_filled[missing.gap])
-    kept = [shape for row in rows.tolist() if (shape := shapes[row]) is not None]
+    kept = [cell.patch for row in rows.tolist() if (cell := found[row]) is not None]
     gap = missing.gap[rows]
     share = missing.share[rows]
     columns = {
@@ -190,7 +241,74 @@ def fill_gaps(
         corners,
         [] if movie is None else [shape.mask for shape in kept],
     )
-    return FilledGaps(is_filled, cells, gap)
+    return FilledGaps(gaps, is_filled, cells, gap)
+
+
+def measure_evidence(
+    gaps: GapLinks, gap: Indices, found: Sequence[FoundCell | None]
+) -> dict[str, Array]:
+    """Measure how far images show the cells that are missing in gaps.
+
+    Parameters
+    ----------
+    gaps : GapLinks
+    gap : ndarray of shape (n,)
+        Of each missing cell.
+    found : sequence of FoundCell or None
+        n cells; None where there is no place.
+
+    Returns
+    -------
+    evidence : dict of ndarray of shape (g,)
+        By name; for gaps without a place it says nothing.
+    """
+    exists = np.array([cell is not None for cell in found], dtype=bool)
+    cells = [cell for cell in found if cell is not None]
+    gap = gap[exists]
+    count = np.maximum(np.bincount(gap, minlength=len(gaps)), 1)
+    correlation = np.array([cell.correlation for cell in cells])
+    contrast = np.array([cell.contrast for cell in cells])
+    visibility = np.array([cell.visibility for cell in cells])
+    least = np.ones(len(gaps))
+    np.minimum.at(least, gap, correlation)
+    sure = np.clip(gaps.probability, 1e-6, 1 - 1e-6)
+    return {
+        "bias": np.ones(len(gaps)),
+        "link": logit(sure),
+        "correlation": np.bincount(gap, correlation, len(gaps)) / count,
+        "least correlation": least,
+        "contrast": np.bincount(gap, contrast, len(gaps)) / count,
+        VISIBILITY: np.bincount(gap, visibility, len(gaps)) / count,
+    }
+
+
+def _reject(
+    gaps: GapLinks,
+    missing: _MissingCells,
+    found: list[FoundCell | None],
+    evidence: Mapping[str, Array],
+    weights: Mapping[str, float] | None,
+) -> tuple[GapLinks, _MissingCells, list[FoundCell | None]]:
+    """Drop the gaps in which images do not show the cell; annotated ones stay."""
+    weights = GapWeights.generic().evidence if weights is None else weights
+    terms = [weight * evidence[name] for name, weight in weights.items()]
+    # Where cells hardly differ from their background, images say little.
+    visible = evidence[VISIBILITY]
+    score = visible * np.sum(terms, axis=0) + (1 - visible) * evidence["link"]
+    probability = np.asarray(expit(score))
+    is_known = np.isinf(gaps.confidence)
+    probability[is_known] = 1.0
+    is_kept = probability > 0.5
+    place = np.cumsum(is_kept) - 1
+    rows = np.flatnonzero(is_kept[missing.gap])
+    left = _MissingCells(
+        missing.frame[rows],
+        place[missing.gap[rows]],
+        missing.share[rows],
+        missing.position[rows],
+    )
+    kept = replace(gaps, probability=probability)[is_kept]
+    return kept, left, [found[row] for row in rows.tolist()]
 
 
 def _find_missing(links: MovieLinks, gaps: GapLinks) -> _MissingCells:
@@ -224,7 +342,7 @@ def _find_shapes(
     gaps: GapLinks,
     missing: _MissingCells,
     map_function: MapFunction,
-) -> list[Patch | None]:
+) -> list[FoundCell | None]:
     """The mask of each missing cell; None where another cell is in its place."""
     nodes = np.unique(np.concatenate([gaps.source, gaps.target]))
     templates = _cut_templates(movie, links, nodes, map_function)
@@ -282,20 +400,42 @@ def _cut_frame(job: tuple[Movie, int, Labels]) -> list[Template]:
         box = tuple(map(slice, corner, end.max(axis=0)))
         mask = labels[box] == runs.label[own[0]]
         center = corner + np.argwhere(mask).mean(axis=0)
-        template = Template(center, corner, mask, corner, None)
+        template = Template(center, corner, mask, corner, None, 0.0, 0.0)
         if image is not None:
-            template = _add_look(template, image)
+            template = _add_look(template, image, labels == 0)
         templates.append(template)
     return templates
 
 
-def _add_look(template: Template, image: NDArray[Any]) -> Template:
+def _add_look(template: Template, image: NDArray[Any], free: Mask) -> Template:
     """Add the image around a cell."""
     margin = round(MARGIN_SHARE * template.diameter)
     corner = np.maximum(template.corner - margin, 0)
     end = np.minimum(template.corner + template.mask.shape + margin, image.shape)
     look = image[tuple(map(slice, corner, end))].astype(np.float32)
-    return template._replace(look_corner=corner, look=look)
+    patch = Patch(0, tuple(template.corner.tolist()), template.mask)
+    contrast, noise = _measure_contrast(patch, image, free, margin)
+    return template._replace(
+        look_corner=corner, look=look, contrast=contrast, noise=noise
+    )
+
+
+def _measure_contrast(
+    patch: Patch, image: NDArray[Any], free: Mask, margin: int
+) -> tuple[float, float]:
+    """Mean intensity of a mask above the free pixels around it, and their deviation."""
+    corner = np.array(patch.corner)
+    low = np.maximum(corner - margin, 0)
+    high = np.minimum(corner + patch.mask.shape + margin, image.shape)
+    box = tuple(map(slice, low, high))
+    around = free[box].copy()
+    inner = tuple(map(slice, corner - low, corner - low + patch.mask.shape))
+    around[inner] &= ~patch.mask
+    inside = image[tuple(map(slice, corner, corner + patch.mask.shape))][patch.mask]
+    background = image[box][around]
+    if not len(background):
+        return 0.0, float(inside.std())
+    return float(inside.mean() - np.median(background)), float(background.std())
 
 
 class _Request(NamedTuple):
@@ -308,34 +448,70 @@ class _Request(NamedTuple):
     """Interpolated, in pixels."""
 
     @property
-    def nearer(self) -> Template:
-        """The end of the gap that is nearer in time."""
-        return self.before if self.share <= 0.5 else self.after
+    def diameter(self) -> float:
+        """Of the cell at the end of the gap that is nearer in time."""
+        return (self.before if self.share <= 0.5 else self.after).diameter
+
+    def unite_masks(self) -> Template:
+        """Return the masks at both ends of the gap, on top of each other."""
+        ends = (self.before, self.after)
+        first = [np.round(end.corner - end.center).astype(np.intp) for end in ends]
+        last = [
+            corner + end.mask.shape for corner, end in zip(first, ends, strict=True)
+        ]
+        low = np.minimum(*first)
+        mask = np.zeros(np.maximum(*last) - low, dtype=bool)
+        for corner, end in zip(first, ends, strict=True):
+            box = tuple(map(slice, corner - low, corner - low + end.mask.shape))
+            mask[box] |= end.mask
+        center = -low.astype(np.float64)
+        return self.before._replace(center=center, corner=0 * low, mask=mask)
 
 
-def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[Patch | None]:
+def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[FoundCell | None]:
     """The masks of the cells that are missing in a frame, most probable first."""
     movie, t, requests = job
     free = movie.label(t) == 0
     image = movie.image(t)
-    shapes = []
+    cells: list[FoundCell | None] = []
     for request in requests:
         place = request.place
+        correlation = 0.0
         if image is not None:
-            place = find_place(request, image)
-        shape = place_mask(request.nearer, place, free)
-        if shape is not None:
-            box = tuple(
-                map(slice, shape.corner, np.add(shape.corner, shape.mask.shape))
-            )
-            free[box] &= ~shape.mask
-        shapes.append(shape)
-    return shapes
+            place, correlation = find_place(request, image)
+        shape = place_mask(request.unite_masks(), place, free)
+        if shape is None:
+            cells.append(None)
+            continue
+        contrast = 1.0
+        visibility = 0.0
+        if image is not None:
+            contrast, visibility = _compare_contrast(request, shape, image, free)
+        box = tuple(map(slice, shape.corner, np.add(shape.corner, shape.mask.shape)))
+        free[box] &= ~shape.mask
+        cells.append(FoundCell(shape, correlation, contrast, visibility))
+    return cells
 
 
-def find_place(request: _Request, image: NDArray[Any]) -> Array:
-    """Find where a frame looks most like the cell, around the interpolated place."""
-    radius = max(2, round(SEARCH_SHARE * request.nearer.diameter))
+def _compare_contrast(
+    request: _Request, patch: Patch, image: NDArray[Any], free: Mask
+) -> tuple[float, float]:
+    """Contrast of a cell over that before and after, and the visibility of these."""
+    margin = round(MARGIN_SHARE * request.diameter)
+    contrast, _ = _measure_contrast(patch, image, free, margin)
+    ends = (request.before, request.after)
+    usual = float(np.mean([template.contrast for template in ends]))
+    noise = float(np.mean([template.noise for template in ends])) ** 2
+    scale = usual**2 + noise
+    if not scale:
+        return 1.0, 0.0
+    ratio = float(np.clip((contrast * usual + noise) / scale, -1.0, 2.0))
+    return ratio, usual**2 / scale
+
+
+def find_place(request: _Request, image: NDArray[Any]) -> tuple[Array, float]:
+    """Find where a frame looks most like the cell, and the correlation there."""
+    radius = max(2, round(SEARCH_SHARE * request.diameter))
     size = (2 * radius + 1,) * image.ndim
     response = np.zeros(size)
     for template, weight in (
@@ -346,7 +522,8 @@ def find_place(request: _Request, image: NDArray[Any]) -> Array:
     offsets = np.indices(size).reshape(image.ndim, -1).T - radius
     distance = np.linalg.norm(offsets, axis=1) / radius
     merit = response.ravel() - DISTANCE_PENALTY * distance**2
-    return np.asarray(request.place + offsets[np.argmax(merit)])
+    best = int(np.argmax(merit))
+    return np.asarray(request.place + offsets[best]), float(response.flat[best])
 
 
 def _correlate(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.assignment.assignment import assign
@@ -86,6 +86,8 @@ class GapWeights(NamedTuple):
     """Learned weights of the features of gaps, by the measurements that a movie has."""
 
     by_groups: Mapping[frozenset[str], Mapping[str, float]]
+    evidence: Mapping[str, float]
+    """Of what images show, see `fill`."""
 
     @classmethod
     def generic(cls) -> Self:
@@ -94,7 +96,7 @@ class GapWeights(NamedTuple):
         links = {
             frozenset(item["groups"]): item["weights"] for item in content["links"]
         }
-        return cls(links)
+        return cls(links, content["evidence"])
 
     def score(self, features: Mapping[str, Array], groups: frozenset[str]) -> Array:
         """Return the log odds of gaps, (n,)."""
@@ -537,6 +539,7 @@ def find_gaps(
     max_gap: int | None = None,
     annotations: Annotations | None = None,
     weights: GapWeights | None = None,
+    least_probability: float = 0.5,
 ) -> GapLinks:
     """Close the gaps of a movie.
 
@@ -550,6 +553,8 @@ def find_gaps(
         Annotated gaps, disappearances and appearances are obeyed.
     weights : GapWeights, optional
         Those that come with clew unless given.
+    least_probability : float
+        Of a gap that is closed.
 
     Returns
     -------
@@ -567,16 +572,19 @@ def find_gaps(
         return known
     weights = GapWeights.generic() if weights is None else weights
     score = weights.score(candidates.features, candidates.groups)
-    keep = score > 0
+    offset = float(logit(least_probability))
+    keep = score > offset
     if forbidden:
         pairs = zip(candidates.source.tolist(), candidates.target.tolist(), strict=True)
         keep &= np.array([pair not in forbidden for pair in pairs])
-    found = _assign_gaps(candidates, score, np.flatnonzero(keep))
+    found = _assign_gaps(candidates, score, np.flatnonzero(keep), offset)
     return GapLinks.join([known, found])
 
 
-def _assign_gaps(candidates: GapCandidates, score: Array, rows: Indices) -> GapLinks:
-    """The best consistent choice among candidates with positive scores."""
+def _assign_gaps(
+    candidates: GapCandidates, score: Array, rows: Indices, offset: float = 0.0
+) -> GapLinks:
+    """The best consistent choice among candidates with scores above the offset."""
     if not len(rows):
         return GapLinks.empty()
     ends, end = np.unique(candidates.end_row[rows], return_inverse=True)
@@ -592,7 +600,7 @@ def _assign_gaps(candidates: GapCandidates, score: Array, rows: Indices) -> GapL
     )
     # Rows are sorted by end, then beginning, as the candidates are.
     scores = np.zeros(len(choices))
-    scores[: len(rows)] = score[rows]
+    scores[: len(rows)] = score[rows] - offset
     answer = assign(choices, scores)
     is_gap = answer.events == Event.MOVE
     confidence = answer.confidence(answer.chosen[is_gap])
@@ -601,7 +609,7 @@ def _assign_gaps(candidates: GapCandidates, score: Array, rows: Indices) -> GapL
         candidates.source[chosen],
         candidates.target[chosen],
         confidence,
-        expit(confidence),
+        expit(confidence + offset),
     )
 
 

@@ -20,6 +20,8 @@ from clew.utils.validation import check_int, short_repr
 
 if TYPE_CHECKING:
     import networkx as nx
+    import pandas as pd
+    from matplotlib.figure import Figure
 
     from clew.tracking.lineage.fill import RecoveredCells
 
@@ -298,6 +300,62 @@ class Lineage:
         shape = (max(self.n_frames - 1, 0), len(Event))
         flat = self.events.frame * len(Event) + self.events.event
         return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def _count_kinds(self) -> dict[str, int]:
+        """Return how many events there are of each kind that occurs."""
+        numbers = np.bincount(self.events.event, minlength=len(Event))
+        return {
+            event.name.lower(): int(numbers[event]) for event in Event if numbers[event]
+        }
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in self._count_kinds().items())
+        return (
+            f"<Lineage: {len(self.frame)} cells in {self.n_frames} frames, "
+            f"{kinds or 'no events'}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table of the events, for notebooks."""
+        kinds = self._count_kinds()
+        names = "".join(f"<th>{kind}</th>" for kind in kinds)
+        numbers = "".join(f"<td>{n}</td>" for n in kinds.values())
+        return (
+            f"<p>Lineage: {len(self.frame)} cells in {self.n_frames} frames</p>"
+            f"<table><tr>{names}</tr><tr>{numbers}</tr></table>"
+        )
+
+    def plot(self, max_tracks: int = 120) -> Figure:
+        """Plot the largest families as trees.
+
+        The less certain an event, the thicker and warmer its line.
+
+        Parameters
+        ----------
+        max_tracks : int
+            Largest number of lines.
+        """
+        from clew.tracking.report.tree import plot_lineage
+
+        return plot_lineage(self, max_tracks)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a table with a row for each cell: frame, label, track, position.
+
+        Coordinates are called z, y and x. Further columns are those of `columns`.
+        """
+        import pandas as pd
+
+        names = ("z", "y", "x")[-self.position.shape[1] :]
+        return pd.DataFrame(
+            {
+                "frame": self.frame,
+                "label": self.label,
+                "track": self.track,
+                **dict(zip(names, self.position.T, strict=True)),
+                **self.columns,
+            }
+        )
 
     def least_certain(self, n: int) -> Indices:
         """Rows of the `n` events with the least confidence, the least first."""
