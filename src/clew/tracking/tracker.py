@@ -236,7 +236,7 @@ class Tracker(Parametrized):
         """Return a tracker with the weights that come with clew.
 
         There are several sets of them: for points and for masks, each with and without
-        intensities. A movie takes the one that was learned for what it has.
+        intensities. A movie takes the largest one whose measurements it has.
         """
         tracker = cls(**parameters)
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
@@ -524,7 +524,7 @@ class Tracker(Parametrized):
     def groups_for(self, source: Source) -> frozenset[str]:
         """Return the groups of measurements that features of a movie are made of.
 
-        Generic weights are those that were learned for what the movie has; the
+        Generic weights are those of the largest set that the movie has; the
         measurements of learned ones are required.
         """
         if self.origin_ is Origin.GENERIC:

@@ -165,7 +165,7 @@ def assign(
             "no assignment agrees with what is annotated in this frame pair"
         )
     chosen = kept[solution.y == 1]
-    prices = _raise_prices(
+    prices = raise_prices(
         solution.duals, candidates.detections_of(chosen), scores[chosen]
     )
     # exact for dominated candidates too: right prices of the others price them out
@@ -174,7 +174,7 @@ def assign(
     return Assignment(candidates, scores, chosen, reduced)
 
 
-def _raise_prices(prices: Array, detections: Indices, scores: Array) -> Array:
+def raise_prices(prices: Array, detections: Indices, scores: Array) -> Array:
     """Raise prices until no chosen candidate scores more than its detections' prices.
 
     The LP prices the bounds y ≤ 1 separately. As prices of detections, these hold for

@@ -25,8 +25,8 @@ TRUST = 10.0
 def generic_weights(names: Sequence[str]) -> Array:
     """Return the weights that come with clew for features by name, (d,).
 
-    They are those of the largest set that was learned with no other features; 0 for
-    features that the set lacks.
+    They are those of the largest set that has no other features; 0 for features that
+    the set lacks.
     """
     available = set(names)
     sets = [weights for weights in GENERIC.values() if available >= weights.keys()]
@@ -37,8 +37,8 @@ def generic_weights(names: Sequence[str]) -> Array:
 def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
     """Return the weights of a fitted tracker for features by name, (d,).
 
-    0 for features that it does not have. Generic weights are those that were learned
-    for these features.
+    0 for features that it does not have. Generic weights are those of the set for these
+    features.
     """
     if getattr(tracker, "origin_", None) == "generic":
         return generic_weights(names)
