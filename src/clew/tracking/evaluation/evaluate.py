@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,15 @@ from clew.tracking.evaluation.metrics import (
     compute_aogm,
     count_divisions,
 )
-from clew.tracking.evaluation.result_events import read_result_events
+from clew.tracking.evaluation.result_events import (
+    ResultEvents,
+    read_result_events,
+    remove_recovered,
+)
 from clew.tracking.evaluation.sparse import DISTANCE, SparseScore, evaluate_sparse
 from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
 from clew.tracking.evaluation.truth import derive_known_events
-from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
+from clew.tracking.events import NONE, PAIRWISE, Annotations
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.track_tables import open_lineage
@@ -221,7 +225,7 @@ def evaluate(
         true = open_lineage(truth)
     if frames is not None:
         true = _select_frames(true, frames)
-    own, events, events_from = _open_result(result, frames)
+    own, (events, events_from, recovered) = _open_result(result, frames)
     if (
         isinstance(true, PointLineage)
         or isinstance(own, PointLineage)
@@ -241,8 +245,11 @@ def evaluate(
     if isinstance(own, Lineage):
         by_track = _replace_labels_by_tracks(matched, own)
     is_complete, reason = _decide_completeness(true, own, complete)
-    known = derive_known_events(true, matched, is_complete=is_complete)
+    # events are compared between given cells; AOGM counts recovered ones too
+    given = _hide_cells(matched, recovered)
+    known = derive_known_events(true, given, is_complete=is_complete)
     annotations = Annotations.of(known)
+    events = remove_recovered(events, recovered)
     loss = compute_task_loss(annotations, events)
     gaps = count_gaps(annotations, events)
     if not is_complete:
@@ -298,18 +305,47 @@ def _decide_completeness(
 
 def _open_result(
     result: str | Path | Lineage, frames: range | None
-) -> tuple[FileLineage | Lineage, EventTable, str]:
+) -> tuple[FileLineage | Lineage, ResultEvents]:
     """Open a result with its events, cut to `frames` if it has more."""
     if isinstance(result, Lineage):
-        return result, result.events, "the lineage"
+        cells = result.recovered
+        keys: frozenset[tuple[int, int]] = frozenset()
+        if cells is not None:
+            keys = frozenset(
+                zip(cells.frame.tolist(), cells.label.tolist(), strict=True)
+            )
+        return result, ResultEvents(result.events, "the lineage", keys)
     own = open_lineage(result)
-    events, origin = read_result_events(own)
+    whole = read_result_events(own)
     if frames is None or own.n_frames == len(frames):
-        return own, events, origin
+        return own, whole
     if isinstance(own, PointLineage) and own.n_frames < len(frames):
-        return own, events, origin  # the last frames of a table may be empty
-    events = Annotations.of(events).restrict_to(frames).events
-    return _select_frames(own, frames), events, origin
+        return own, whole  # the last frames of a table may be empty
+    part = whole._replace(
+        events=Annotations.of(whole.events).restrict_to(frames).events,
+        recovered=frozenset(
+            (t - frames.start, track) for t, track in whole.recovered if t in frames
+        ),
+    )
+    return _select_frames(own, frames), part
+
+
+def _hide_cells(
+    matched: list[FrameMatch], cells: Set[tuple[int, int]]
+) -> list[FrameMatch]:
+    """The same matches without some detections, given as (frame, label)."""
+    hidden: dict[int, list[int]] = {}
+    for frame, label in cells:
+        hidden.setdefault(frame, []).append(label)
+    shown = list(matched)
+    for t, labels in hidden.items():
+        match = matched[t]
+        is_hidden = np.isin(match.holder, labels)
+        shown[t] = match._replace(
+            holder=np.where(is_hidden, NONE, match.holder),
+            touched=match.touched & ~is_hidden,
+        )
+    return shown
 
 
 def _match_by_position(

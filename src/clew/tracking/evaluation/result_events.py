@@ -6,7 +6,9 @@ them, except for merges.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.tracking.evaluation.metrics import build_track_graph
 from clew.tracking.evaluation.truth import derive_track_events
-from clew.tracking.events import NONE, EventTable, Labels
+from clew.tracking.events import NONE, Event, EventTable, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.delimited import Table
 from clew.tracking.io.events_csv import parse_events, read_events
@@ -22,32 +24,41 @@ from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUE
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_table
 from clew.tracking.io.tracks_csv import PIECE
+from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.track_faults import Faults
 
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
 
 
-def read_result_events(result: CtcLineage | PointLineage) -> tuple[EventTable, str]:
-    """Read the events of a result, with tracks in place of labels.
+Cell = tuple[int, int]
+"""Frame and label."""
 
-    Returns
-    -------
-    events : EventTable
-    origin : str
-        Where they come from, in words.
-    """
+
+class ResultEvents(NamedTuple):
+    """The events of a result, with tracks in place of labels."""
+
+    events: EventTable
+    origin: str
+    """Where they come from, in words."""
+    recovered: frozenset[Cell]
+    """Cells without a given mask, as (frame, track)."""
+
+
+def read_result_events(result: CtcLineage | PointLineage) -> ResultEvents:
+    """Read the events of a result, and which of its cells were recovered."""
     folder = Path(result.source)
     for events_name, tracks_name in TABLES:
         if (folder / events_name).is_file() and (folder / tracks_name).is_file():
             break
     else:
         events = derive_track_events(result.tracks, result.n_frames)
-        return events, "the tracks, which do not show merges"
+        words = "the tracks, which do not show merges"
+        return ResultEvents(events, words, frozenset())
     if events_name == EVENTS:
         events, _ = read_events(folder / events_name)
     else:
         events = _read_parquet_events(folder / events_name)
-    frame, label, track = _read_cells(folder / tracks_name)
+    frame, label, track, is_recovered = _read_cells(folder / tracks_name)
     graph = build_track_graph(result.tracks)
     order = np.lexsort((track, frame))
     same_frames = np.array_equal(frame[order], graph.frame)
@@ -66,7 +77,54 @@ def read_result_events(result: CtcLineage | PointLineage) -> tuple[EventTable, s
         raise InputError(
             f"{folder / events_name}: {words}: {tracks_name} does not have its cells"
         )
-    return EventTable(events.frame, events.event, sources, targets), events_name
+    recovered = zip(
+        frame[is_recovered].tolist(), track[is_recovered].tolist(), strict=True
+    )
+    events = EventTable(events.frame, events.event, sources, targets)
+    return ResultEvents(events, events_name, frozenset(recovered))
+
+
+def remove_recovered(events: EventTable, recovered: Set[Cell]) -> EventTable:
+    """Return the events between given cells: filled gaps are open again.
+
+    A recovered cell moves and does nothing else, since it lies within a track. A gap of
+    one frame is a gap again; before a longer one a cell disappears, and one appears
+    after it.
+
+    Parameters
+    ----------
+    events : EventTable
+    recovered : set of (frame, label)
+    """
+    if not recovered:
+        return events
+    in_frames = np.isin(events.frame, [frame for frame, _ in recovered])
+    ends_there = np.isin(events.frame + 1, [frame for frame, _ in recovered])
+    kind = events.event.copy()
+    sources = events.sources.copy()
+    targets = events.targets.copy()
+    kept = np.ones(len(events), dtype=bool)
+    entered: dict[Cell, int] = {}
+    left: dict[Cell, int] = {}
+    for row in np.flatnonzero(in_frames | ends_there).tolist():
+        frame = int(events.frame[row])
+        before = (frame, int(sources[row, 0]))
+        after = (frame + 1, int(targets[row, 0]))
+        if before in recovered and after in recovered:
+            kept[row] = False
+        elif after in recovered:
+            entered[after] = row
+            kind[row] = Event.DISAPPEAR
+            targets[row] = NONE
+        elif before in recovered:
+            left[before] = row
+            kind[row] = Event.APPEAR
+            sources[row] = NONE
+    for cell in entered.keys() & left.keys():
+        kind[entered[cell]] = Event.GAP
+        targets[entered[cell]] = events.targets[left[cell]]
+        kept[left[cell]] = False
+    return EventTable(events.frame, kind, sources, targets)[kept]
 
 
 class _CellTable:
@@ -97,18 +155,23 @@ class _CellTable:
         return tracks, (exists | ~is_cell).all(axis=1)
 
 
-def _read_cells(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
-    """Frame, label and track of every detection."""
+def _read_cells(
+    path: Path,
+) -> tuple[NDArray[np.int64], Labels, Labels, NDArray[np.bool_]]:
+    """Frame, label and track of every detection, and whether it was recovered."""
     least = {"frame": 0, "label": 1, PIECE: 1}
     # older tables have no pieces: their tracks end at gaps
-    aliases = {"frame": (), "label": (), PIECE: ("track",)}
+    aliases = {"frame": (), "label": (), PIECE: ("track",), RECOVERED: ()}
     table = read_table(path, aliases, list(least), list)
     faults = Faults(table.where)
     frame, label, track = (
         table.parse_integers(name, faults, value) for name, value in least.items()
     )
+    is_recovered = np.zeros(len(frame), dtype=bool)
+    if RECOVERED in table.columns:
+        is_recovered = table.parse_integers(RECOVERED, faults, 0) > 0
     faults.refuse()
-    return frame, label, track
+    return frame, label, track, is_recovered
 
 
 def _read_parquet_events(path: Path) -> EventTable:
