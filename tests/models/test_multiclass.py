@@ -113,7 +113,9 @@ def test_other_refusals():
         model.task(X, [0, 1, 7])
     with pytest.raises(InfeasibleAnnotation, match="example 1"):
         model.task(X, [0, set(), 1])
-    with pytest.raises(InputError, match="X has 1 features, but Multiclass is expecting 2"):
+    with pytest.raises(
+        InputError, match="X has 1 features, but Multiclass is expecting 2"
+    ):
         model.predict(X[:, :1], np.zeros(6))
     with pytest.raises(InputError, match="no examples"):
         model.task(X[:0], [])
