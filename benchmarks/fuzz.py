@@ -249,7 +249,7 @@ def _add_bodies(add: Callable[..., Path]) -> None:
             request = _make_request(read_bytes(folder / "a.json"))
             request_body = asyncio.run(read_body(request, model))
             if isinstance(request_body, AnswerRequest):
-                _ = request_body.answer, request_body.question
+                request_body.to_change()
 
         place = add(f"body {model.__name__}", read)
         (place / "a.json").write_text(json.dumps(body))

@@ -14,6 +14,8 @@ GALLERY = EXAMPLES.parent / "docs/gallery"
 @pytest.fixture
 def main(request, tmp_path, monkeypatch):
     """The `main` of the example that a test is named for, in a folder of its own."""
+    if "tracksdata" in request.param:
+        pytest.importorskip("tracksdata", reason="tracksdata is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [request.param])
     return runpy.run_path(str(EXAMPLES / request.param))["main"]
@@ -76,9 +78,15 @@ def test_suggest(main, tmp_path, capsys):
     assert (tmp_path / "suggest.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("main", ["tracksdata_costs.py"], indirect=True)
+def test_tracksdata_costs(main, capsys):
+    main()
+    assert percents(capsys.readouterr().out)[0] > 90
+
+
 def test_every_example_has_a_test_and_a_page():
     tested = Path(__file__).read_text()
-    pages = "".join(page.read_text() for page in GALLERY.glob("*.md"))
+    pages = "".join(page.read_text() for page in GALLERY.parent.rglob("*.md"))
     for script in EXAMPLES.glob("*.py"):
         assert f'["{script.name}"]' in tested
-        assert f'--8<-- "examples/{script.name}"' in pages
+        assert f'--8<-- "examples/{script.name}' in pages

@@ -8,7 +8,6 @@ import pytest
 from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Correction
 from clew.annotation.progress import CURVE, check_prediction, event_probabilities
-from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
 from clew.tracking.solve import PairSolution
 from tests.app.conftest import finish_learning, use_weights
@@ -150,25 +149,3 @@ def test_longer_weights_alone_change_no_estimate(serve):
         assert get(page, "/status")["wrong"]["number"] == pytest.approx(
             before["number"], abs=0.11
         )
-
-
-def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(serve):
-    with serve() as page:
-        predict_all(page)
-        before = get(page, "/status")["wrong"]
-        predictions = page.session.predictions
-        w = predictions.weights.values.copy()
-        unused = np.flatnonzero(
-            [name.startswith("gap:") for name in feature_names(predictions.groups)]
-        )
-        assert Event.GAP not in predictions.events
-        w[unused] += 3 * np.linalg.norm(w)
-        use_weights(page, w)
-        predictions.by_frame = {}  # or they would keep the confidences that they had before
-        predict_all(page)
-        assert all(
-            one.weight_norm == pytest.approx(np.linalg.norm(w))
-            for one in predictions.by_frame.values()
-        )
-        after = get(page, "/status")["wrong"]
-        assert after["number"] == pytest.approx(before["number"], rel=0.05, abs=0.1)

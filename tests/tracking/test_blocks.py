@@ -236,7 +236,7 @@ def gaps_of(links):
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames = movie[0]
-    with patch.object(build, "find_gaps", lambda links, *_: gaps_of(links)):
+    with patch.object(build, "find_gaps", lambda links, *_, **__: gaps_of(links)):
         expected = lineage_of_blocks(cut_up(movie, 1000), n_frames)
         blocks = cut_up(movie, per_block)
         assert_same(lineage_of_blocks(blocks, n_frames), expected)

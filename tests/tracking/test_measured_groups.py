@@ -66,6 +66,5 @@ def test_weights_are_taken_from_the_largest_set_that_a_movie_has():
 
 
 def test_each_set_has_a_weight_for_each_of_its_features():
-    assert GENERIC.keys() == GENERIC_SETS.keys()
-    for name, groups in GENERIC_SETS.items():
-        assert list(GENERIC[name]) == feature_names(groups)
+    for groups in GENERIC_SETS.values():
+        assert set(feature_names(groups)) <= GENERIC.keys()

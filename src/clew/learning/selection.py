@@ -185,10 +185,12 @@ def cross_validate(
         if 0 <= i < len(grid) and i not in points:
             points[i] = _evaluate_lambda(folds, paths, loss, grid[i])
     path = [points[i] for i in sorted(points)]
-    for _ in range(MAX_STRONGER if len(grid) > ALL_AT_ONCE else 0):
+    for n_tried in range(MAX_STRONGER if len(grid) > ALL_AT_ONCE else 0):
         best = best_point(path)
         is_open = best.is_ambiguous and not _is_clearly_worse(path[0], best)
-        if best is not path[0] and not is_open:
+        # one that is as good as the one before promises nothing of still stronger ones
+        is_promising = not n_tried or path[0].mean < path[1].mean
+        if not (best is path[0] and is_promising) and not is_open:
             break
         stronger = path[0].lam * grid[0] / grid[1]
         path.insert(0, _evaluate_lambda(folds, paths, loss, stronger))

@@ -25,7 +25,7 @@ GENERIC_SETS = {
     "masks": MASKS,
     "masks with intensities": MASKS | OF_IMAGES,
 }
-"""Sets of groups that generic weights are stored for, the smallest first."""
+"""Sets of groups that generic weights are used with, the smallest first."""
 N_SAMPLED_FRAMES = 10
 MAX_AREA_SPREAD = 0.2
 """Quartile range of the volumes of markers at most, in medians. Markers of PSC have 0

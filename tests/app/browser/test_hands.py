@@ -177,7 +177,7 @@ def test_another_movie_in_three_dimensions(annotator, tmp_path):
     page.wait_for_function("() => document.getElementById('time').max === '2'")
     page.wait_for_selector('#question:not([data-key=""])')
     annotator.settle()
-    page.wait_for_selector("#stage .sections img", state="visible")
+    page.wait_for_selector("#stage .sections:not([hidden]) img", state="visible")
     for figure in page.query_selector_all("#stage .sections:not([hidden])"):
         assert figure.eval_on_selector("img", "image => image.naturalWidth") == 336
         assert "slice" in figure.inner_text()

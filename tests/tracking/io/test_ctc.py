@@ -56,6 +56,7 @@ class StandIn(SimpleNamespace):
     """What writers of masks ask of a lineage: cells and tracks, but no events."""
 
     events, confidence, probability, columns = EventTable.empty(), np.zeros(0), None, {}
+    recovered = None
 
     @property
     def position(self):

@@ -55,7 +55,7 @@ export const ACTIONS = {
   "zoom-in": { group: "View", text: "+", keys: ["+", "="], run: () => zoomBy(1.25), title: "Zoom in" },
   "zoom-out": { group: "View", text: "−", keys: ["-"], run: () => zoomBy(0.8), title: "Zoom out" },
   fit: { group: "View", text: "⤢", keys: ["0"], run: fit, title: "Whole frame, or back to the cell" },
-  slice: { group: "View", text: "Slice of the cell, or all", keys: ["z"], run: toggleSlice, can: () => state.movie?.ndim === 3 },
+  slice: { group: "View", text: "Slice of the cell", keys: ["z"], run: toggleSlice, can: () => state.movie?.ndim === 3 },
   masks: { group: "View", text: "Hide and show the masks", keys: ["h"], run: toggleMasks },
   left: { group: "View", text: "Move the picture", keys: ["Shift+ArrowLeft"], run: pan(1, 0) },
   right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },

@@ -24,7 +24,7 @@ from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
 from clew.tracking.io.zarr import OME_AXES
-from clew.tracking.lineage.fill import add_recovered
+from clew.tracking.lineage.fill import RECOVERED, add_recovered
 from clew.tracking.lineage.parts import LineagePart, PartReader, TrackedMovie
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
@@ -91,7 +91,9 @@ def _count_events(part: LineagePart) -> EventCounts:
     if right is None:
         right = np.full(len(part.events), np.nan)
     first, last = part.frames
-    empty = np.setdiff1d(np.arange(first, last + 1), part.nodes.frame)
+    nodes = part.nodes
+    is_given = nodes.columns.get(RECOVERED, np.zeros(len(nodes.frame))) == 0
+    empty = np.setdiff1d(np.arange(first, last + 1), nodes.frame[is_given])
     starts = np.searchsorted(part.nodes.frame, np.arange(first, last + 2))
     digests = [
         _digest_positions(part.nodes.position[begin:end])

@@ -23,25 +23,15 @@ TRUST = 10.0
 
 
 def generic_weights(names: Sequence[str]) -> Array:
-    """Return the weights that come with clew for features by name, (d,).
-
-    They are those of the largest set that has no other features; 0 for features that
-    the set lacks.
-    """
-    available = set(names)
-    sets = [weights for weights in GENERIC.values() if available >= weights.keys()]
-    weights = max(sets, key=len) if sets else GENERIC["points"]
-    return np.array([weights.get(name, 0.0) for name in names])
+    """Return the weights that come with clew for features by name, (d,)."""
+    return np.array([GENERIC.get(name, 0.0) for name in names])
 
 
 def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
     """Return the weights of a fitted tracker for features by name, (d,).
 
-    0 for features that it does not have. Generic weights are those of the set for these
-    features.
+    0 for features that it does not have.
     """
-    if getattr(tracker, "origin_", None) == "generic":
-        return generic_weights(names)
     known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
     return np.array([known.get(name, 0.0) for name in names])
 
