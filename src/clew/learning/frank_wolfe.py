@@ -475,8 +475,11 @@ def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
 
     It needs one group per example.
     """
-    plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
-    return plain and loss.reward is not None and online_task(task) is not None
+    if loss.reward is None or online_task(task) is None:
+        return False
+    if loss.penalty is Space.INCOMPATIBLE:
+        return loss.reward is Space.COMPATIBLE
+    return loss.penalty is Space.ALL and loss.margin == 0
 
 
 def knows_groups_in_advance(
@@ -663,14 +666,11 @@ class StochasticPhase:
     def _make_oracle(self, w: Array) -> OnlineOracle | None:
         """Return the task's online oracle if loss and groups allow it."""
         online = online_task(self.task)
-        loss = self.loss
         possible = (
-            answers_one_at_a_time(self.task, loss)
+            answers_one_at_a_time(self.task, self.loss)
             and self.bundle.n_groups == self.task.n_examples
         )
-        if online is None or loss.reward is None or not possible:
+        if online is None or not possible:
             return None
         task, examples = online
-        return task.online(
-            w, loss.reward, loss.reward_weight, loss.penalty_weight, examples
-        )
+        return task.online(w, self.loss, examples)
