@@ -14,7 +14,7 @@ from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
 from clew.learning.sparse_rows import subtract_sparse
-from clew.learning.task import Space, Subset, online_task, weight_examples
+from clew.learning.task import Subset, online_task, weight_examples
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
