@@ -236,7 +236,7 @@ def label_example(
     shift = -forest.offsets[e]
     fill_transition(forest, w, scratch.transition)
     score_example(features, forest, e, shift, w, penalty, scratch.scores)
-    return maximize_example(
+    found = maximize_example(
         forest,
         e,
         shift,
@@ -247,6 +247,7 @@ def label_example(
         scratch.carrier,
         scratch.states,
     )
+    return bool(found)
 
 
 @kernel  # type: ignore[untyped-decorator]
