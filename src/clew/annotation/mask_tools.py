@@ -17,7 +17,6 @@ import numpy as np
 import scipy.ndimage as ndi
 from numpy.typing import NDArray
 from skimage.draw import line, polygon2mask
-from skimage.filters import threshold_otsu
 
 from clew.annotation.mask_edits import Edit, EditKind, find_free_label
 from clew.errors import InputError
@@ -206,6 +205,8 @@ def grow_cell(
     values = smooth[is_free]
     if values.min() == values.max():
         raise InputError("all is equally bright around the click; draw an outline")
+    from skimage.filters import threshold_otsu  # imports all filters
+
     is_bright = smooth > threshold_otsu(values)
     parts, _ = ndi.label((is_bright == is_bright[center]) & is_free)
     region = ndi.binary_fill_holes(parts == parts[center]) & is_free
