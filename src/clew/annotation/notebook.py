@@ -158,10 +158,12 @@ class QuestionLoop:
 
     def __iter__(self) -> Iterator[PicturedQuestion]:
         while True:
+            # Looked at first: predictions may be completed while questions are ranked.
+            is_tracked = self.annotator.is_tracked
             asked = self.annotator.list_questions()
             if asked:
                 yield PicturedQuestion(self.annotator, asked[0])
-            elif self.annotator.is_tracked:
+            elif is_tracked:
                 return
             else:
                 time.sleep(WAIT_SECONDS)  # the first predictions are computed
