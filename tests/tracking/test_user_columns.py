@@ -174,9 +174,9 @@ def test_values_are_standardized_and_follow_the_cells():
     part = table[1:2].user_columns
     assert part.cells.frame.tolist() == [0]
     assert part.cells.columns["q"].tolist() == [3.0]
-    assert source.content(0) != add_user_columns(
-        table, ["link s"], standards
-    ).content(0)
+    assert source.content(0) != add_user_columns(table, ["link s"], standards).content(
+        0
+    )
 
 
 def test_cells_and_links_that_do_not_exist_are_refused(crowd):

@@ -39,7 +39,7 @@ def test_columns_are_selected_by_name(tmp_path):
     assert set(columns.columns) == {"score", "other"}
     assert set(select_columns(columns, ["other"]).columns) == {"other"}
     assert select_columns(columns, []) is None
-    with pytest.raises(InputError, match="no column of numbers 'size'.*score"):
+    with pytest.raises(InputError, match=r"no column of numbers 'size'.*score"):
         select_columns(columns, ["size"])
 
 
@@ -104,11 +104,32 @@ def test_commands_learn_from_columns_and_need_them_again(tmp_path, capsys):
 
     weights = tmp_path / "w.clew"
     result = run(
-        "train", cells, "-a", marks, "--links", links, "-o", weights, "--lam", 1, "-j", 1
+        "train",
+        cells,
+        "-a",
+        marks,
+        "--links",
+        links,
+        "-o",
+        weights,
+        "--lam",
+        1,
+        "-j",
+        1,
     )
     assert result.exit_code == 0, result.output
     assert "learned weights use column score, link w" in result.output
-    track = ("track", cells, "-w", weights, "-o", tmp_path / "r", "--no-report", "-j", 1)
+    track = (
+        "track",
+        cells,
+        "-w",
+        weights,
+        "-o",
+        tmp_path / "r",
+        "--no-report",
+        "-j",
+        1,
+    )
     result = run(*track, "--links", links)
     assert result.exit_code == 0, result.output
     assert "measurements: points, column score, link w" in result.output
