@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import numpy as np
+from page_server import console
 from rich.table import Table
 
 from clew.annotation.mask_edits import apply_edits
 from clew.annotation.mask_tools import grow_cell
 from clew.errors import InputError
 from clew.tracking.movie import open_movie
-from page_server import console
 
 FRAMES = 6
 CELLS = 6
