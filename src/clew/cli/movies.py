@@ -563,19 +563,24 @@ def find_input_problem(
             "each frame has at most one cell; are these foreground masks? Label images have a different number "
             "for each cell"
         )
+    problems = []
     if within := _find_empty_between(empty, n_frames):
-        which = f"frame {within[0]}" + (
-            f" and {len(within) - 1} more" if len(within) > 1 else ""
+        problems.append(
+            f"frame {_list_frames(within)} has no cells, but frames before and after do; tracks continue over it where "
+            "their cells are found again. Are masks missing?"
         )
-        return f"{which} has no cells, but frames before and after do; tracks end there. Are masks missing?"
     if repeated:
-        numbers = ", ".join(map(str, repeated[:10]))
-        more = f" and {len(repeated) - 10} more" if len(repeated) > 10 else ""
-        return (
-            f"all cells of frame {numbers}{more} are where they were in the frame before. Are frames duplicated? "
-            "Cells move farther in the frame after"
+        problems.append(
+            f"all cells of frame {_list_frames(repeated)} are where they were in the frame before. Are frames "
+            "duplicated? Cells move farther in the frame after"
         )
-    return ""
+    return " ".join(problems)
+
+
+def _list_frames(frames: Sequence[int]) -> str:
+    """List the numbers of frames, ten at most."""
+    more = f" and {len(frames) - 10} more" if len(frames) > 10 else ""
+    return ", ".join(map(str, frames[:10])) + more
 
 
 def _find_empty_between(empty: tuple[int, ...], n_frames: int) -> list[int]:

@@ -390,10 +390,17 @@ class GapCandidates:
             return cls(ends, beginnings, none, none, {}, groups)
         scales = measure_gap_scales(tracks, longest + 1)
         if max_gap is None:
-            longest = min(longest, max(scales.longest_gap, 1))
+            usual = max(scales.longest_gap, 1, _count_empty_frames(links))
+            longest = min(longest, usual)
         pairs = _find_pairs(tracks, scales, ends, beginnings, longest)
         features = _compute_features(tracks, scales, ends, beginnings, pairs)
         return cls(ends, beginnings, pairs.end, pairs.beginning, features, groups)
+
+
+def _count_empty_frames(links: MovieLinks) -> int:
+    """Largest number of successive frames without a cell, between frames with cells."""
+    used = np.flatnonzero(np.diff(links.first_node))
+    return int(np.diff(used).max(initial=1)) - 1
 
 
 class _Pairs(NamedTuple):
