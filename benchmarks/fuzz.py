@@ -21,6 +21,7 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -56,8 +57,10 @@ from clew.app.api_models import (
 from clew.errors import ClewError
 from clew.models import Multiclass
 from clew.napari.reader import read_layers
+from clew.sequence import read_tagged_text
 from clew.simulation.write import read_settings
 from clew.tracking.detections import DetectionTable
+from clew.tracking.io import mastodon
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.events_csv import read_events
@@ -182,6 +185,8 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     ) as stage:
         (stage / "a.csv").write_text("a")
     _add_foreign(add)
+    _add_mastodon(add)
+    _add_texts(add)
     _add_bodies(add)
     place = add("plugin", lambda p: read_layers([str(p / "r"), str(p / "a.csv")]))
     write_results(place / "r", lineage, movie, ["ctc", "csv", "geff", "napari"])
@@ -229,6 +234,38 @@ def _add_foreign(add: Callable[..., Path]) -> None:
         for part in FOREIGN.glob(f"{stem}*.csv"):
             shutil.copy(part, place)
         shutil.copy(source, place)
+
+
+def _add_mastodon(add: Callable[..., Path]) -> None:
+    """The unpacked project of Mastodon: its spots and links, in one block of Java."""
+    spots = np.zeros(6, mastodon.SPOT)
+    spots["position"] = np.arange(18).reshape(6, 3)
+    spots["frame"] = np.arange(6) // 2
+    links = np.zeros(4, mastodon.LINK)
+    links["spots"] = [[0, 2], [1, 3], [2, 4], [2, 5]]
+    records = [struct.pack(">i", len(part)) + part.tobytes() for part in (spots, links)]
+    data = b"".join(records)
+    block = bytes([mastodon.LONG_BLOCK]) + struct.pack(">i", len(data)) + data
+    place = add("foreign mastodon", lambda p: open_lineage(p / "a"))
+    (place / "a").mkdir()
+    (place / "a" / mastodon.MODEL).write_bytes(mastodon.HEADER + block)
+
+
+def _add_texts(add: Callable[..., Path]) -> None:
+    """Annotated sentences."""
+    texts = {
+        "conll": "Ada B-PER\nwrites _\n. O\n\nLondon B-LOC|B-ORG\n",
+        "iob": "Ada|NNP|B-PER writes|VBZ|O\nLondon|NNP|B-LOC\n",
+        "json": '{"text": "Ada writes", "answer": "accept", "tokens": [{"text": "Ada", '
+        '"start": 0, "end": 3, "id": 0}, {"text": "writes", "start": 4, "end": 10, '
+        '"id": 1}], "spans": [{"start": 0, "end": 3, "label": "PER"}]}',
+    }
+    for suffix, text in texts.items():
+
+        def read(folder: Path, name: str = f"a.{suffix}") -> None:
+            read_tagged_text(folder / name)
+
+        (add(f"text {suffix}", read) / f"a.{suffix}").write_text(text)
 
 
 def _add_bodies(add: Callable[..., Path]) -> None:

@@ -26,6 +26,7 @@ from clew.models import (
     Tree,
 )
 from clew.tracking import Annotations, DetectionTable, EventTable, Movie, evaluate
+from clew.tracking.graph import GraphTracker, make_candidate_graph
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.tracker import Tracker
 
@@ -200,6 +201,18 @@ def table(given: dict[str, Any]) -> None:
     )
     lineage = Tracker.generic(cache=None).track(detections)
     _ = lineage.tracks
+
+
+def candidate_graph(given: dict[str, Any]) -> None:
+    """Learn the costs of a candidate graph, and solve it."""
+    graph = make_candidate_graph(
+        given.get("nodes"),
+        given.get("edges"),
+        **_known(make_candidate_graph, given.get("columns")),
+    )
+    tracker = GraphTracker(**_known(GraphTracker, given.get("parameters")))
+    tracker.fit(graph).suggest(graph, given.get("n"))
+    tracker.solve(graph).to_networkx()
 
 
 def evaluation(given: dict[str, Any]) -> None:
@@ -386,6 +399,18 @@ def sound(masks: Json, events: Json, truth: Path) -> dict[str, dict[str, Json]]:
         "columns": {"volume": [9, 9, 9, 9]},
         "n_frames": 2,
     }
+    calls["graph"] = {
+        "nodes": {"id": [0, 1, 2, 3, 4, 5], "t": [0, 0, 1, 1, 2, 2], "area": [5] * 6},
+        "edges": {
+            "source": [0, 0, 1, 2, 2, 3],
+            "target": [2, 3, 3, 4, 5, 5],
+            "iou": [0.9, 0.1, 0.8, 0.7, 0.2, 0.9],
+            "right": [1, 0, 1, 1, -1, None],
+        },
+        "columns": {"annotation": "right", "edge_attributes": ["iou"], "time": "t"},
+        "parameters": {"divisions": True, "lam": 0.1, "n_jobs": 1, "random_state": 0},
+        "n": 2,
+    }
     calls["evaluate"] = {
         "result": str(truth),
         "truth": str(truth),
@@ -416,6 +441,7 @@ def api_calls(
         "tracker": tracking(truth),
         "generic": generic,
         "table": table,
+        "graph": candidate_graph,
         "evaluate": evaluation,
     }
     readers: dict[str, tuple[Path, Callable[[Path], object]]] = {}

@@ -201,6 +201,23 @@ def mutate_table(path: Path, rng: random.Random) -> None:
     return None
 
 
+def mutate_xml(path: Path, rng: random.Random) -> None:
+    """Change the value of an attribute, or leave an element out or double it."""
+    data = path.read_bytes()
+    kind = rng.randrange(4)
+    pattern = rb'"[^"]*"' if kind < 2 else rb"<[^>]*>"
+    found = list(re.finditer(pattern, data))
+    if not found:
+        return mutate_bytes(path, rng)
+    match = rng.choice(found)
+    word = rng.choice([*WORDS, rng.choice(found)[0].strip(b'"')])
+    new = {0: b'"' + word + b'"', 1: b'"%d"' % rng.randint(-3, 30), 2: b""}
+    path.write_bytes(
+        data[: match.start()] + new.get(kind, 2 * match[0]) + data[match.end() :]
+    )
+    return None
+
+
 def mutate_tiff(path: Path, rng: random.Random) -> None:
     """Change the tag, type, count or value of one entry of a directory, or where the next directory is."""
     data = bytearray(path.read_bytes())
@@ -386,7 +403,8 @@ MUTATORS: list[tuple[str, Callable[[Path, random.Random], None]]] = [
     (r"\.api$", mutate_call),
     (r"\.tif$", mutate_tiff),
     (r"\.json$|^\.z(array|attrs|group)$", mutate_json),
-    (r"\.(csv|txt)$", mutate_table),
+    (r"\.(csv|txt|conll|iob)$", mutate_table),
+    (r"\.xml$", mutate_xml),
     (r"\.clew$", mutate_model),
     (r"\.clewdb$", mutate_store),
     ("", mutate_bytes),

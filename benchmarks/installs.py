@@ -33,6 +33,8 @@ EXTRAS = (
     "evaluate",
     "dask",
     "napari",
+    "spacy",
+    "tracksdata",
     "all",
 )
 N_HEAVIEST = 4

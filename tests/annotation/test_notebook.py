@@ -42,6 +42,20 @@ def test_loop_asks_until_it_is_left(questions):
     assert questions.annotator.n_answers == 2
 
 
+def test_predictions_completed_during_a_look_do_not_end_the_loop():
+    class TrackedDuringTheFirstLook:
+        is_tracked = False
+
+        def list_questions(self):
+            if self.is_tracked:
+                return ["question"]
+            self.is_tracked = True
+            return []
+
+    question = next(iter(QuestionLoop(TrackedDuringTheFirstLook())))
+    assert question.asked == "question"
+
+
 def test_question_has_a_picture_of_both_frames(questions):
     question = next(iter(questions))
     picture = imagecodecs.png_decode(question._repr_png_())

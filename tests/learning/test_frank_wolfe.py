@@ -14,7 +14,7 @@ from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
 from clew.learning.sparse_rows import subtract_sparse
-from clew.learning.task import Space, Subset, online_task, weight_examples
+from clew.learning.task import Subset, online_task, weight_examples
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
@@ -29,13 +29,13 @@ from .problems import (
     precision,
 )
 
-HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
+HINGE, BRIDGE, PAIR = LOSSES["hinge"], LOSSES["bridge"], LOSSES["pair"]
 
 
-def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
+def point_of(task, lam, groups=None, settings=DEFAULTS, online=False, loss=HINGE):
     """The dual at the reward's features, and the linear term; by batches, or one example after the other."""
     w = np.zeros(task.n_features)
-    reward = concave_part(task, HINGE, w)
+    reward = concave_part(task, loss, w)
     bundle = Bundle(
         task.n_features,
         np.arange(task.n_examples) if groups is None else groups,
@@ -46,10 +46,10 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
     oracle = None
     if online:
         whole, examples = online_task(task)
-        oracle = whole.online(w, Space.COMPATIBLE, 0.0, 1.0, examples)
+        oracle = whole.online(w, loss, examples)
 
     def evaluate(w, examples):
-        return convex_part(task, HINGE, w, examples)
+        return convex_part(task, loss, w, examples)
 
     return FrankWolfeState(bundle, lam, evaluate, oracle, settings), -np.asarray(
         reward.features.sum(axis=0)
@@ -74,6 +74,7 @@ def check_products(bundle):
 def check_pass(task, point, v, lam, rng):
     """One pass: α stays on the simplices, w stays w(α), the dual value does not fall and lies under the primal."""
     bundle = point.bundle
+    loss = HINGE if point.oracle is None else point.oracle.loss
     before = point.set.dual_value()
     point.run_pass(rng)
     value = point.set.dual_value()
@@ -94,11 +95,11 @@ def check_pass(task, point, v, lam, rng):
     for other in (w, np.zeros_like(v), rng.normal(size=len(v))):
         primal = (
             lam / 2 * other @ other
-            + convex_part(task, HINGE, other).values.sum()
+            + convex_part(task, loss, other).values.sum()
             + v @ other
         )
         assert value <= primal + 1e-9 * (1 + abs(primal))
-        highest = bundle.sum_by_group(convex_part(task, HINGE, other).values)[
+        highest = bundle.sum_by_group(convex_part(task, loss, other).values)[
             bundle.group
         ]
         assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
@@ -172,9 +173,10 @@ def some_weights(task, differ):
     dense=st.booleans(),
     chunk=st.sampled_from([1, 40, 2**20]),
     differ=st.booleans(),
+    loss=st.sampled_from([HINGE, PAIR]),
 )
 def test_one_example_after_the_other_keeps_the_same_laws(
-    name, seed, lam, which, dense, chunk, differ
+    name, seed, lam, which, dense, chunk, differ, loss
 ):
     task = some_weights(forest_task(name, seed, dense=dense), differ)
     if which == "subset":
@@ -187,23 +189,25 @@ def test_one_example_after_the_other_keeps_the_same_laws(
         lam,
         settings=StochasticSettings(period=2, patience=1, chunk=chunk),
         online=True,
+        loss=loss,
     )
     point.set_linear_term(v)
     for _ in range(4):
         check_pass(task, point, v, lam, rng)
 
 
+@pytest.mark.parametrize("loss", [HINGE, PAIR])
 @pytest.mark.parametrize("differ", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
+def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ, loss):
     """With a λ so large that w hardly moves, every example's new bound is what the argmax says of it at that w."""
     task, lam = some_weights(forest_task(name, 5), differ), 1e12
-    point, _ = point_of(task, lam, online=True)
+    point, _ = point_of(task, lam, online=True, loss=loss)
     bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
     point.set_linear_term(-lam * w - bundle.shared[0])
     point.run_pass(np.random.default_rng(0))
     point.set.store_bounds()
-    linear = convex_part(task, HINGE, w)
+    linear = convex_part(task, loss, w)
     expected = subtract_sparse(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
         g = bundle.group[k]
@@ -225,9 +229,10 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     unknown=st.booleans(),
     subset=st.booleans(),
     differ=st.booleans(),
+    loss=st.sampled_from([HINGE, PAIR]),
 )
 def test_bounds_that_follow_another_completion_are_bounds(
-    name, seed, lam, unknown, subset, differ
+    name, seed, lam, unknown, subset, differ, loss
 ):
     """After a look at the reward elsewhere; of bounds that came with the bundle, nobody knows the outputs."""
     task, rng = (
@@ -236,14 +241,14 @@ def test_bounds_that_follow_another_completion_are_bounds(
     )
     if subset:
         task = Subset(task, np.array([7, 0, 3, 1]))
-    point, v = point_of(task, lam, online=True)
+    point, v = point_of(task, lam, online=True, loss=loss)
     point.set_linear_term(v)
     for _ in range(2):
         check_pass(task, point, v, lam, rng)
     if unknown:
         point.set.load_bounds()
     w = rng.normal(size=task.n_features)
-    reward = concave_part(task, HINGE, w)
+    reward = concave_part(task, loss, w)
     point.oracle.follow(point.set, w)
     point.bundle.set_base(reward)
     v = -np.asarray(reward.features.sum(axis=0)).ravel()
@@ -276,7 +281,7 @@ def test_w_stays_where_it_was_when_bounds_follow():
 @pytest.mark.parametrize("name", MODELS)
 def test_the_layout_is_a_permutation(name):
     task = forest_task(name, 3)
-    oracle = task.online(np.zeros(task.n_features), Space.COMPATIBLE, 0.0, 1.0)
+    oracle = task.online(np.zeros(task.n_features), HINGE)
     columns = np.arange(task.n_features)
     np.testing.assert_array_equal(
         oracle.columns_out(oracle.columns_in(columns)), columns

@@ -137,7 +137,7 @@ def test_the_command_says_so_in_one_line(args, extra, tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
-        rf"clew: .* needs .*: pip install 'clew-learn\[{extra}\]'\n", done.stderr
+        rf"clew: .* needs .*: pip install 'clew-learn\[{extra}\]' .*\n", done.stderr
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -66,95 +66,82 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
+@kernel  # type: ignore[untyped-decorator]
 def link_bounds(b: Bounds, n_rows: int) -> None:
     """Rebuild the linked lists of the groups, the newest bound first."""
-    group = b.group[:n_rows]
-    order = np.argsort(group, kind="stable")
-    is_first = np.diff(group[order], prepend=-1) > 0
-    b.following[order] = np.where(is_first, -1, np.roll(order, 1))
     b.head[:] = -1
-    b.head[group] = np.arange(n_rows)
-    b.sizes[:] = np.bincount(group, minlength=len(b.sizes))
+    b.sizes[:] = 0
+    for k in range(n_rows):
+        g = b.group[k]
+        b.following[k] = b.head[g]
+        b.head[g] = k
+        b.sizes[g] += 1
 
 
+@kernel  # type: ignore[untyped-decorator]
+def age_bounds(b: Bounds, n_rows: int, patience: int) -> int:
+    """Count passes without weight; return how many bounds have more than `patience`."""
+    n_old = 0
+    for k in range(n_rows):
+        b.idle[k] = 0 if b.alpha[k] > 0.0 else b.idle[k] + 1
+        n_old += b.idle[k] > patience
+    return n_old
+
+
+@kernel  # type: ignore[untyped-decorator]
 def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
     """Move the bounds in the mask to the front, in place; return their number.
 
     `link_bounds` must be called afterwards.
     """
-    group = b.group[:n_rows]
-    order = np.argsort(group, kind="stable")
-    begins = np.cumsum(b.sizes) - b.sizes
-    place = np.arange(n_rows) - begins[group[order]]
-    kept_group = group[mask]
-    kept = len(kept_group)
-    first = np.searchsorted(group[order][mask[order]], np.arange(len(b.sizes) + 1))
-    move_products(
-        b.products,
-        b.start,
-        b.room,
-        place[mask[order]],
-        first,
-        b.products,
-        b.start,
-        b.room,
-    )
-    move_rows(b.data, b.indices, b.indptr, mask)
-    for array in (b.offsets, b.alpha, b.idle, b.tags, b.group):
-        array[:kept] = array[:n_rows][mask]
+    places = np.empty(b.sizes.max(), np.int64)
+    for g in range(len(b.head)):
+        n_kept = 0
+        k = b.head[g]
+        for place in range(b.sizes[g] - 1, -1, -1):
+            if mask[k]:
+                places[n_kept] = place
+                n_kept += 1
+            k = b.following[k]
+        origin = b.start[g]
+        room = b.room[g]
+        for i in range(n_kept):
+            source = origin + places[n_kept - 1 - i] * room
+            target = origin + i * room
+            for j in range(n_kept):
+                b.products[target + j] = b.products[source + places[n_kept - 1 - j]]
+
+    kept = 0
+    end = b.indptr[0]
+    first = b.indptr[0]
+    for k in range(n_rows):
+        last = b.indptr[k + 1]
+        if mask[k]:
+            for p in range(first, last):
+                b.data[end] = b.data[p]
+                b.indices[end] = b.indices[p]
+                end += 1
+            b.offsets[kept] = b.offsets[k]
+            b.alpha[kept] = b.alpha[k]
+            b.idle[kept] = b.idle[k]
+            b.tags[kept] = b.tags[k]
+            b.group[kept] = b.group[k]
+            kept += 1
+            b.indptr[kept] = end  # kept ≤ k + 1, whose start has been read
+        first = last
     return kept
 
 
-def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> None:
+@kernel  # type: ignore[untyped-decorator]
+def copy_products(
+    b: Bounds, products: Array, start: NDArray[np.int64], room: NDArray[np.int64]
+) -> None:
     """Copy the inner products into blocks of other sizes."""
-    first = np.concatenate([[0], np.cumsum(b.sizes)])
-    place = np.arange(first[-1]) - np.repeat(first[:-1], b.sizes)
-    move_products(b.products, b.start, b.room, place, first, products, start, room)
-
-
-@kernel  # type: ignore[untyped-decorator]
-def move_rows(
-    data: Array, indices: Indices, indptr: NDArray[np.int64], mask: Mask
-) -> None:
-    """Move the rows in the mask to the front."""
-    kept = 0
-    end = indptr[0]
-    first = indptr[0]
-    for k in range(len(mask)):
-        last = indptr[k + 1]
-        if mask[k]:
-            for p in range(first, last):
-                data[end] = data[p]
-                indices[end] = indices[p]
-                end += 1
-            kept += 1
-            indptr[kept] = end  # kept ≤ k + 1, whose start has been read
-        first = last
-
-
-@kernel  # type: ignore[untyped-decorator]
-def move_products(
-    products: Array,
-    start: NDArray[np.int64],
-    room: NDArray[np.int64],
-    place: Indices,
-    first: Indices,
-    out: Array,
-    out_start: NDArray[np.int64],
-    out_room: NDArray[np.int64],
-) -> None:
-    """Write the inner products of some bounds to the front of their group's block.
-
-    ``place[first[g] : first[g + 1]]`` are their ascending positions in group g. They
-    only move to the front, so that `out` may be `products`.
-    """
-    for g in range(len(start)):
-        begin = first[g]
-        for i in range(first[g + 1] - begin):
-            source = start[g] + place[begin + i] * room[g]
-            target = out_start[g] + i * out_room[g]
-            for j in range(first[g + 1] - begin):
-                out[target + j] = products[source + place[begin + j]]
+    for g in range(len(b.sizes)):
+        for i in range(b.sizes[g]):
+            for j in range(b.sizes[g]):
+                value = b.products[b.start[g] + i * b.room[g] + j]
+                products[start[g] + i * room[g] + j] = value
 
 
 @inner_kernel  # type: ignore[untyped-decorator]
@@ -334,19 +321,53 @@ def improve_group(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def visit_groups(
+def sweep_groups(
     b: Bounds,
     groups: Indices,
     w: Array,
     lam: float,
     max_steps: int,
     gaps: Array,
+    far: float,
+    precision: float,
+    max_sweeps: int,
+    seed: int,
     scratch: Scratch,
 ) -> None:
-    """Take pairwise steps on groups in turn.
+    """Take pairwise steps on groups in random order, sweep after sweep.
 
-    `gaps` (n_groups,) receives the gap of each visited group before its steps.
+    Parameters
+    ----------
+    gaps : ndarray of shape (n_groups,)
+        Receives the gap of each visited group before its steps.
+    far : float
+        A sweep visits the groups with a gap above this share of the mean; all if 0.
+    precision : float
+        Stop when the groups' gaps add up to at most this.
+    max_sweeps : int
+    seed : int
+        Positive.
     """
-    for g in groups:
-        score_group(b, g, w, scratch)
-        gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)
+    state = np.uint64(seed)
+    chosen = np.empty(len(groups), np.int64)
+    for _ in range(max_sweeps):
+        total = 0.0
+        for g in groups:
+            total += gaps[g]
+        if total <= precision:
+            return
+        threshold = far * total / len(groups) if far > 0.0 else -1.0
+        count = 0
+        for g in groups:
+            if gaps[g] > threshold:
+                chosen[count] = g
+                count += 1
+        for i in range(count - 1, 0, -1):
+            state ^= state << np.uint64(13)  # Marsaglia's xorshift
+            state ^= state >> np.uint64(7)
+            state ^= state << np.uint64(17)
+            j = np.int64(state % np.uint64(i + 1))
+            chosen[i], chosen[j] = chosen[j], chosen[i]
+        for g in chosen[:count]:
+            score_group(b, g, w, scratch)
+            gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)

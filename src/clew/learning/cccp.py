@@ -120,6 +120,7 @@ class OracleCounter:
     def add_inferences(self, share: float, seconds: float) -> None:
         """Count inferences for C that an online oracle made while w moved."""
         self.count = self.count + share
+        self.reward_count += self.loss.needs_clipping * share
         self.seconds = self.seconds + seconds
 
     def record(

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
+    age_bounds,
     append_rows,
     compact_bounds,
     copy_products,
     link_bounds,
     make_scratch,
     multiply_groups,
-    visit_groups,
+    sweep_groups,
 )
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import (
@@ -236,12 +237,8 @@ class WorkingSet:
 
     def age(self, patience: int) -> None:
         """End a pass: drop bounds inactive for more than `patience` passes."""
-        b = self.bounds
-        n = self.n_rows
-        b.idle[:n] = np.where(b.alpha[:n] > 0, 0, b.idle[:n] + 1)
-        keep = b.idle[:n] <= patience
-        if not keep.all():
-            self.keep(keep)
+        if age_bounds(self.bounds, self.n_rows, patience):
+            self.keep(self.bounds.idle[: self.n_rows] <= patience)
 
     def append(self, rows: sp.csr_array, offsets: Array, groups: Indices) -> None:
         """Add the bounds that are above the others of their group at w.
@@ -272,10 +269,34 @@ class WorkingSet:
         )
         self.bundle.added += self.n_rows - before
 
-    def visit(self, groups: Indices, steps: int, gaps: Array) -> None:
-        """Take pairwise steps on groups in turn; write their prior gaps to `gaps`."""
-        scratch = make_scratch(self.bounds, groups)
-        visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps, scratch)
+    def sweep(
+        self,
+        groups: Indices,
+        steps: int,
+        gaps: Array,
+        rng: np.random.Generator,
+        *,
+        max_sweeps: int = 1,
+        far: float = 0.0,
+        precision: float = -1.0,
+    ) -> None:
+        """Take pairwise steps on groups; write their prior gaps to `gaps`.
+
+        The arguments are those of `sweep_groups`.
+        """
+        sweep_groups(
+            self.bounds,
+            groups,
+            self.w,
+            self.lam,
+            steps,
+            gaps,
+            far,
+            precision,
+            max_sweeps,
+            int(rng.integers(1, 2**62)),
+            make_scratch(self.bounds, groups),
+        )
 
     def _link(self) -> None:
         """Rebuild the linked lists of the groups."""
@@ -374,18 +395,18 @@ class FrankWolfeState:
         self.passes += 1
         order = rng.permutation(chosen)
         if self.oracle is None:
-            self._visit_batches(order)
+            self._visit_batches(order, rng)
         else:
             self._visit_one_at_a_time(order, self.oracle)
-        gaps_at_visits = self.gaps.copy()
-        for _ in range(self.settings.sweeps):
-            self.set.visit(
-                rng.permutation(self.groups_with_large_gap()),
-                self.settings.steps,
-                self.gaps,
-            )
         # the sweeps measure only cached bounds
-        self.gaps = gaps_at_visits
+        self.set.sweep(
+            np.arange(self.bundle.n_groups),
+            self.settings.steps,
+            self.gaps.copy(),
+            rng,
+            max_sweeps=self.settings.sweeps,
+            far=self.settings.far,
+        )
         self.set.age(self.settings.patience)
         return len(chosen) / self.bundle.n_groups
 
@@ -394,13 +415,14 @@ class FrankWolfeState:
 
         After a change of λ or of the linear term this is far cheaper than a pass.
         """
-        gaps = np.zeros(self.bundle.n_groups)
-        for _ in range(self.settings.cached_sweeps):
-            self.set.visit(
-                rng.permutation(self.bundle.n_groups), self.settings.steps, gaps
-            )
-            if gaps.sum() <= precision:
-                break
+        self.set.sweep(
+            np.arange(self.bundle.n_groups),
+            self.settings.steps,
+            np.full(self.bundle.n_groups, np.inf),
+            rng,
+            max_sweeps=self.settings.cached_sweeps,
+            precision=precision,
+        )
 
     def _visit_one_at_a_time(self, order: Indices, oracle: OnlineOracle) -> None:
         """Visit groups of one example each with the oracle, in chunks that fit."""
@@ -409,7 +431,7 @@ class FrankWolfeState:
             self.set.reserve(len(chunk), oracle.capacity(chunk), chunk)
             oracle.run(self.set, chunk, self.settings.steps, self.gaps)
 
-    def _visit_batches(self, order: Indices) -> None:
+    def _visit_batches(self, order: Indices, rng: np.random.Generator) -> None:
         """Visit groups in batches.
 
         All passes have batches of the same size: each costs in proportion to the
@@ -433,7 +455,7 @@ class FrankWolfeState:
                 - bundle.base_offsets[groups]
             )
             self.set.append(slopes, offsets, groups)
-            self.set.visit(batch, self.settings.steps, self.gaps)
+            self.set.sweep(batch, self.settings.steps, self.gaps, rng)
 
 
 WINDOW = 8
@@ -475,8 +497,11 @@ def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
 
     It needs one group per example.
     """
-    plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
-    return plain and loss.reward is not None and online_task(task) is not None
+    if loss.reward is None or online_task(task) is None:
+        return False
+    if loss.penalty is Space.INCOMPATIBLE:
+        return loss.reward is Space.COMPATIBLE
+    return loss.penalty is Space.ALL and loss.margin == 0
 
 
 def knows_groups_in_advance(
@@ -663,14 +688,11 @@ class StochasticPhase:
     def _make_oracle(self, w: Array) -> OnlineOracle | None:
         """Return the task's online oracle if loss and groups allow it."""
         online = online_task(self.task)
-        loss = self.loss
         possible = (
-            answers_one_at_a_time(self.task, loss)
+            answers_one_at_a_time(self.task, self.loss)
             and self.bundle.n_groups == self.task.n_examples
         )
-        if online is None or loss.reward is None or not possible:
+        if online is None or not possible:
             return None
         task, examples = online
-        return task.online(
-            w, loss.reward, loss.reward_weight, loss.penalty_weight, examples
-        )
+        return task.online(w, self.loss, examples)

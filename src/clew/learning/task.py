@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from clew.learning.frank_wolfe import WorkingSet
+    from clew.learning.losses import Loss
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -294,20 +295,18 @@ class OnlineTask(Task, Protocol):
     def online(
         self,
         w: Array,
-        reward: Space,
-        reward_weight: float,
-        penalty_weight: float,
+        loss: Loss,
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> OnlineOracle:
-        """Return an oracle for max_Y [f + penalty_weight · Δ].
+        """Return an oracle for C_n of the loss, see `losses`.
 
         Parameters
         ----------
         w : ndarray of shape (n_features,)
             The reward's outputs at w are the reference outputs.
-        reward : Space
-        reward_weight, penalty_weight : float
+        loss : Loss
+            Its penalty space is Y without a margin, or Y° with the reward space Y*.
         examples : ndarray of int, optional
             Restrict the oracle to these examples, numbered from 0.
         weights : ndarray of shape (n_examples,), optional
@@ -433,14 +432,10 @@ class OnlineWeightedTask(WeightedTask):
     def online(
         self,
         w: Array,
-        reward: Space,
-        reward_weight: float,
-        penalty_weight: float,
+        loss: Loss,
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> OnlineOracle:
         """Return the task's oracle, with φ and Δ times the weights."""
         weights = self.weights if weights is None else self.weights * weights
-        return self.task.online(
-            w, reward, reward_weight, penalty_weight, examples, weights
-        )
+        return self.task.online(w, loss, examples, weights)

@@ -34,6 +34,7 @@ from clew.models.completions import follow
 from clew.models.node_features import NodeFeatures, kernel
 
 if TYPE_CHECKING:
+    from clew.learning.losses import Loss
     from clew.models.forest import ForestTask
 
 
@@ -57,9 +58,7 @@ class ForestOracle:
         self,
         task: ForestTask,
         w: Array,
-        reward: Space,
-        reward_weight: float,
-        penalty_weight: float,
+        loss: Loss,
         examples: Indices,
         weights: Array,
     ) -> None:
@@ -71,17 +70,15 @@ class ForestOracle:
         self.nodes = task.nodes_of(examples)
         self.n_states = task.allowed.shape[1]
         self.n_inputs = task.features.n_inputs
-        self.reward = reward
-        self.reward_weight = reward_weight
-        self.penalty_weight = penalty_weight
-        self.penalty = penalty_weight / task.scale
+        self.loss = loss
+        self.penalty = loss.penalty_weight / task.scale
         self.reference: Indices
         """(nodes,) the reward's labelings."""
         self.base_offsets: Array
         self._set_reference(w)
         is_single = task.allowed[self.nodes].sum(axis=1) == 1
         is_settled = is_single | ~task.counted[self.nodes]
-        self.fixed_reward = reward is Space.COMPATIBLE and bool(is_settled.all())
+        self.fixed_reward = loss.reward is Space.COMPATIBLE and bool(is_settled.all())
         self.lengths = np.diff(task.offsets)
         n_entries = np.diff(task.features.begins[task.offsets])
         # both labelings of every node: inputs, bias, edge and the two ends
@@ -111,8 +108,12 @@ class ForestOracle:
         return transpose_unary(w, self.n_inputs, self.n_states)
 
     def capacity(self, groups: Indices) -> int:
-        """Return the entries of bounds in which every node differs."""
-        return int(self.largest[self.examples[groups]].sum())
+        """Return the entries of bounds in which every node differs.
+
+        There is space for the reward's output of one example beside its new bound.
+        """
+        largest = self.largest[self.examples[groups]]
+        return int(largest.sum() + largest.max(initial=0))
 
     def follow(self, working_set: WorkingSet, w: Array) -> None:
         """Take the reward's outputs at w as the references, and change the bounds."""
@@ -126,13 +127,15 @@ class ForestOracle:
         """Set the reward's labelings at w, and what the reward adds to their scores."""
         task = self.task
         nodes = self.nodes
-        states, _ = task.best_states(w, self.reward, self.reward_weight, self.examples)
+        loss = self.loss
+        assert loss.reward is not None
+        states, _ = task.best_states(w, loss.reward, loss.reward_weight, self.examples)
         self.reference = np.zeros(len(task.allowed), dtype=np.intp)
         self.reference[nodes] = states
         costs = np.zeros(len(task.allowed))
         costs[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
-        loss = np.add.reduceat(costs, task.offsets[:-1])
-        self.base_offsets = self.reward_weight * self.weights * loss / task.scale
+        mistakes = np.add.reduceat(costs, task.offsets[:-1]) / task.scale
+        self.base_offsets = loss.reward_weight * self.weights * mistakes
 
     def _make_room(self, working_set: WorkingSet, groups: Indices) -> None:
         """Drop labelings of bounds that are gone, to have room for these groups."""
@@ -159,12 +162,14 @@ class ForestOracle:
         self._make_room(working_set, groups)
         before = working_set.n_rows
         longest = int(self.lengths[self.examples[groups]].max(initial=0))
+        n_slacks = longest if self.loss.penalty is Space.INCOMPATIBLE else 0
         working_set.n_rows, self.n_written = visit_examples(
             self.features,
             self.forest,
             self.reference,
             self.base_offsets,
             self.penalty,
+            self.loss.margin,
             self.weights,
             self.examples,
             groups,
@@ -178,7 +183,8 @@ class ForestOracle:
             working_set.dense,
             gaps,
             make_scratch(working_set.bounds, groups),
-            make_labeling_scratch(self.n_states, longest),
+            make_labeling_scratch(self.n_states, longest, n_slacks),
+            make_labeling_scratch(self.n_states, longest if n_slacks else 0),
         )
         working_set.bundle.added += working_set.n_rows - before
 
@@ -194,14 +200,19 @@ class LabelingScratch(NamedTuple):
     states: Indices
 
 
-def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
-    """Return arrays for examples of at most `longest` nodes."""
+def make_labeling_scratch(
+    n_states: int, longest: int, n_slacks: int = 0
+) -> LabelingScratch:
+    """Return arrays for examples of at most `longest` nodes.
+
+    With slacks for as many nodes, only Y° is searched.
+    """
     return LabelingScratch(
         np.empty((n_states, n_states)),
         np.empty((longest, n_states)),
         np.empty((3, n_states)),
-        np.empty((0, n_states)),
-        np.empty((0, n_states), np.int64),
+        np.empty((n_slacks, n_states)),
+        np.empty((n_slacks, n_states), np.int64),
         np.empty(longest, np.intp),
     )
 
@@ -214,12 +225,18 @@ def label_example(
     w: Array,
     penalty: float,
     scratch: LabelingScratch,
-) -> None:
-    """Fill the scratch's states with the best labeling of example e at w."""
+) -> bool:
+    """Fill the scratch's states with the best labeling of example e at w.
+
+    Returns
+    -------
+    found : bool
+        Whether there is one.
+    """
     shift = -forest.offsets[e]
     fill_transition(forest, w, scratch.transition)
     score_example(features, forest, e, shift, w, penalty, scratch.scores)
-    maximize_example(
+    found = maximize_example(
         forest,
         e,
         shift,
@@ -230,6 +247,7 @@ def label_example(
         scratch.carrier,
         scratch.states,
     )
+    return bool(found)
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -239,6 +257,7 @@ def visit_examples(
     reference: Indices,
     base_offsets: Array,
     penalty: Array,
+    margin: float,
     weights: Array,
     examples: Indices,
     groups: Indices,
@@ -253,24 +272,30 @@ def visit_examples(
     gaps: Array,
     scratch: Scratch,
     labeling: LabelingScratch,
+    rewarded: LabelingScratch,
 ) -> tuple[int, int]:
     """Add bounds, and change α, w and gaps in place.
 
     Group g has the one example ``examples[g]``, whose φ and Δ are multiplied by its
-    weight.
+    weight. If `labeling` searches Y°, an example whose best labeling in Y* has the
+    higher value, by the scratch `rewarded`, gets the bound of that one.
 
     Returns
     -------
     n_rows, n_written : int
         Number of bounds, and of entries of `outputs`.
     """
-    states = labeling.states
+    clips = len(labeling.slack) > 0
+    data = bounds.data
+    columns = bounds.indices
     for g in groups:
         e = examples[g]
         first = forest.offsets[e]
         length = forest.offsets[e + 1] - first
-        label_example(features, forest, e, w, penalty[e], labeling)
-        bounds.indptr[n_rows + 1] = write_difference(
+        states = labeling.states
+        found = label_example(features, forest, e, w, penalty[e], labeling)
+        begin = bounds.indptr[n_rows]
+        end = write_difference(
             features,
             forest,
             e,
@@ -278,15 +303,43 @@ def visit_examples(
             reference,
             weights[e],
             dense,
-            bounds.data,
-            bounds.indices,
-            bounds.indptr[n_rows],
+            data,
+            columns,
+            begin,
         )
         cost = 0.0
         for t in range(length):
             if not forest.allowed[first + t, states[t]]:
                 cost += forest.costs[first + t]
-        bounds.offsets[n_rows] = weights[e] * penalty[e] * cost - base_offsets[e]
+        offset = weights[e] * penalty[e] * cost + margin - base_offsets[e]
+        if clips:
+            label_example(features, forest, e, w, -np.inf, rewarded)
+            other_end = write_difference(
+                features,
+                forest,
+                e,
+                rewarded.states,
+                reference,
+                weights[e],
+                dense,
+                data,
+                columns,
+                end,
+            )
+            ahead = offset
+            for p in range(begin, end):
+                ahead += data[p] * w[columns[p]]
+            for p in range(end, other_end):
+                ahead -= data[p] * w[columns[p]]
+            if not found or ahead < 0.0:
+                for p in range(end, other_end):
+                    data[begin + p - end] = data[p]
+                    columns[begin + p - end] = columns[p]
+                end = begin + other_end - end
+                offset = 0.0
+                states = rewarded.states
+        bounds.indptr[n_rows + 1] = end
+        bounds.offsets[n_rows] = offset
         if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
             n_rows += 1
             for t in range(length):

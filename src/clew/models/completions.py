@@ -73,7 +73,10 @@ def _move_known(
         states = np.where(is_output, states, before)
         oracle.outputs[place] = states
         difference, loss = _describe_difference(oracle, example, states, new[nodes])
-        wrong = oracle.weights[example] * oracle.penalty_weight * loss
+        wrong = oracle.weights[example] * oracle.loss.penalty_weight * loss
+        if oracle.loss.margin:
+            contradicts = ~oracle.task.allowed[nodes, states]
+            wrong += oracle.loss.margin * np.logical_or.reduceat(contradicts, n_before)
         bounds.offsets[chunk] = wrong - oracle.base_offsets[example]
         slopes.append(difference)
     return sp.vstack(slopes, format="csr")

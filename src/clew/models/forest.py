@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.losses import Loss
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import _forest_kernels as kernels
 from clew.models import _forest_marginals as marginal_kernels
@@ -431,9 +432,7 @@ class ForestTask(NodeTask):
     def online(
         self,
         w: Array,
-        reward: Space,
-        reward_weight: float,
-        penalty_weight: float,
+        loss: Loss,
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> ForestOracle:
@@ -441,9 +440,7 @@ class ForestTask(NodeTask):
         return ForestOracle(
             self,
             w,
-            reward,
-            reward_weight,
-            penalty_weight,
+            loss,
             self._resolve_examples(examples),
             np.ones(self.n_examples) if weights is None else weights,
         )

@@ -36,7 +36,8 @@ def require_extra(extra: str, what: str) -> None:
     missing = _list_missing(extra)
     if missing:
         raise MissingExtra(
-            f"{what} needs {', '.join(missing)}: pip install 'clew-learn[{extra}]'",
+            f"{what} needs {', '.join(missing)}: pip install 'clew-learn[{extra}]'"
+            f" (in a checkout of clew: pip install '.[{extra}]')",
             extra,
         )
 

@@ -91,6 +91,18 @@ def test_positions_are_attributes_if_they_are_named():
         ({}, {}, {"edge_attributes": ["target"]}, "'target' is not numeric"),
         ({}, {}, {"source": "from"}, "edges: no column 'from'"),
         ({}, {"state": [1, 2]}, {"annotation": "state"}, "annotation 2; expected 1"),
+        (
+            {},
+            {"state": [None, "x"]},
+            {"annotation": "state"},
+            "annotation 'x'; expected",
+        ),
+        ({"id": [[1], [2], [3]]}, {}, {}, r"column 'id' has \[1\]; expected names"),
+        ({"area": [1.0, 2.0]}, {}, {}, "nodes: columns differ in length"),
+        ({"area": [1.0, [2.0], 3.0]}, {}, {}, "nodes: column 'area'"),
+        ({"area": 5}, {}, {}, "nodes: column 'area' is no list of values"),
+        ({}, {}, {"time": ["t"]}, r"names of columns has \['t'\]"),
+        ({}, {}, {"edge_attributes": 5}, "edge_attributes is 5; expected a list"),
     ],
 )
 def test_wrong_tables_are_rejected(nodes, edges, options, message):
@@ -102,6 +114,11 @@ def test_wrong_tables_are_rejected(nodes, edges, options, message):
 def test_other_objects_are_rejected(graph):
     with pytest.raises(InputError, match="graph "):
         make_candidate_graph(graph)
+
+
+def test_list_in_place_of_a_table_is_rejected():
+    with pytest.raises(InputError, match="nodes is a list; expected a table"):
+        make_candidate_graph([NODES], EDGES)
 
 
 def test_unknown_names_are_not_annotated():

@@ -222,7 +222,7 @@ def foreign(
     """A GEFF by another programme: nodes {id: (t, label)}."""
     graph = nx.DiGraph() if directed else nx.Graph()
     for node, (t, name) in nodes.items():
-        graph.add_node(node, t=t, y=float(node), x=0.0, **{label: name})
+        graph.add_node(node, t=t, y=float(node), x=3.0, **{label: name})
     for at, edge in enumerate(edges):
         graph.add_edge(*edge, **{key: values[at] for key, values in edge_props.items()})
     names = (
@@ -255,7 +255,7 @@ def test_a_graph_by_others(tmp_path, label, directed):
     }
     assert set(read_geff(path).events) == expected
     assert np.isnan(read_geff(path).confidence).all()
-    cells = [(t, name, (float(node), 0.0)) for node, (t, name) in TREE.items()]
+    cells = [(t, name, (float(node), 3.0)) for node, (t, name) in TREE.items()]
     frame, name, position = zip(*cells, strict=True)
     movie = DetectionTable(frame, name, position)
     annotations = read_annotations(path, movie, complete=True)
@@ -337,10 +337,45 @@ def test_a_missing_chunk_is_noticed(tmp_path):
         read_geff(path)
 
 
-def test_chunks_of_zeros_that_another_left_out_are_told(tmp_path):
+def remove_chunks(array):
+    """Remove the chunks of an array, and leave its metadata."""
+    chunks = [path for path in array.iterdir() if path.name[0].isdecimal()]
+    assert chunks
+    for chunk in chunks:
+        chunk.unlink()
+
+
+@pytest.mark.filterwarnings("error::clew.errors.DataWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zeros_that_zarr_leaves_out_are_no_damage(tmp_path, zarr_format):
+    graph = nx.DiGraph()
+    for node, t in ((1, 0), (2, 1)):
+        graph.add_node(node, t=t, z=0.0, y=0.0 + node, x=5.0, label=1, score=0.0)
+    graph.add_edge(1, 2, cost=0.0)
+    path = tmp_path / "a.geff"
+    axes = {"axis_names": ["t", "z", "y", "x"], "axis_types": ["time"] + 3 * ["space"]}
+    geff.write(graph, path, zarr_format=zarr_format, **axes)
+    stored = {part.name for part in (path / "nodes/props/z/values").iterdir()}
+    assert not stored & {"0", "c"}
+    assert len(read_geff(path).events) == 1
+
+
+def test_positions_that_are_not_stored_give_a_warning(tmp_path):
     path = foreign(tmp_path / "a.geff", {1: (0, 1), 2: (1, 1)}, [(1, 2)])
-    with pytest.warns(DataWarning, match="are not stored, and are read as zeros"):
+    remove_chunks(path / "nodes/props/y/values")
+    with pytest.warns(DataWarning, match="chunks of y are not stored, so cells are"):
         assert len(read_geff(path).events) == 1
+
+
+@pytest.mark.parametrize(
+    "array",
+    ["nodes/ids", "edges/ids", "nodes/props/t/values", "nodes/props/label/values"],
+)
+def test_graph_without_ids_times_or_labels_is_refused(tmp_path, array):
+    path = foreign(tmp_path / "a.geff", {1: (0, 1), 2: (1, 1)}, [(1, 2)])
+    remove_chunks(path / array)
+    with pytest.raises(InputError, match=r"a\.geff"):
+        read_geff(path)
 
 
 def test_nodes_need_labels(tmp_path):

@@ -107,6 +107,14 @@ def test_a_fault_is_named(tmp_path, line, words):
     assert "tracks.csv" in str(caught.value)
 
 
+@pytest.mark.parametrize("place", ["1e300", "-2e12"])
+def test_position_out_of_this_world_is_refused(tmp_path, place):
+    path = tmp_path / "a.csv"
+    path.write_text(f"frame,track,y,x\n0,1,5,5\n1,1,{place},5\n")
+    with pytest.raises(InputError, match=r"a\.csv: track 1 is at .* in frame 1"):
+        open_lineage(path)
+
+
 def test_parent_outside_of_the_table_leaves_the_beginning_open(tmp_path):
     found = read_track_table(written(tmp_path, f"{PLAIN}3,9,9,8,5,5\n"))
     assert found.tracks.parent.tolist() == [0, 1, 1, 0]

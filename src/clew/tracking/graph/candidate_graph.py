@@ -13,7 +13,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.models.base import check_finite
 from clew.models.highs_solver import Binary
-from clew.utils.validation import short_repr
+from clew.utils.validation import check_array, check_list, is_number, short_repr
 
 Columns = dict[str, NDArray[Any]]
 POSITIONS = ("z", "y", "x")
@@ -131,6 +131,8 @@ def make_candidate_graph(
     """
     if isinstance(graph, CandidateGraph):
         return graph
+    optional = [] if annotation is None else [annotation]
+    check_list([time, node_id, source, target, *optional], "names of columns", str)
     if edges is not None:
         node_columns = _read_columns(graph, "nodes")
         edge_columns = _read_columns(edges, "edges")
@@ -155,12 +157,12 @@ def make_candidate_graph(
             f"graph is a {type(graph).__name__}; expected a graph of networkx, "
             "rustworkx or tracksdata, or a table of nodes and one of edges"
         )
-    ids = tuple(_get_column(node_columns, node_id, "nodes").tolist())
+    ids = tuple(_get_names(node_columns, node_id, "nodes"))
     place = {name: i for i, name in enumerate(ids)}
     if len(place) < len(ids):
         raise InputError("nodes: two nodes have the same id")
-    sources = _find_nodes(_get_column(edge_columns, source, "edges"), place)
-    targets = _find_nodes(_get_column(edge_columns, target, "edges"), place)
+    sources = _find_nodes(_get_names(edge_columns, source, "edges"), place)
+    targets = _find_nodes(_get_names(edge_columns, target, "edges"), place)
     times = _get_numbers(node_columns, time, "node")
     backward = np.flatnonzero(times[sources] >= times[targets])
     if len(backward):
@@ -188,10 +190,19 @@ def make_candidate_graph(
 
 def _read_columns(table: Any, name: str) -> Columns:
     """Return the columns of a data frame or a mapping."""
-    names = table.columns if hasattr(table, "columns") else table
-    if not hasattr(table, "__getitem__") or not hasattr(names, "__iter__"):
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
         raise InputError(f"{name} is a {type(table).__name__}; expected a table")
-    return {str(key): np.asarray(table[key]) for key in names}
+    keys = table if isinstance(table, Mapping) else table.columns
+    columns = {}
+    for key in keys:
+        column = check_array(table[key], f"{name}: column {short_repr(key)}")
+        if column.ndim == 0:
+            raise InputError(f"{name}: column {short_repr(key)} is no list of values")
+        columns[str(key)] = column
+    lengths = {key: len(column) for key, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{name}: columns differ in length, {short_repr(lengths)}")
+    return columns
 
 
 def _read_tracksdata(graph: Any) -> tuple[Columns, Columns]:
@@ -245,13 +256,22 @@ def _make_object_array(values: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
-def _get_column(columns: Columns, key: str, table: str) -> NDArray[Any]:
-    """Return a column; raise an error if there is none."""
+def _get_names(columns: Columns, key: str, table: str) -> list[Hashable]:
+    """Return a column of names of nodes."""
     if key not in columns:
         raise InputError(
             f"{table}: no column {key!r}; there are {short_repr(sorted(columns))}"
         )
-    return columns[key]
+    names: list[Hashable] = columns[key].tolist()
+    for name in names:
+        try:
+            hash(name)
+        except TypeError as error:
+            raise InputError(
+                f"{table}: column {key!r} has {short_repr(name)}; expected names of "
+                "nodes, such as numbers or strings"
+            ) from error
+    return names
 
 
 def _get_numbers(columns: Columns, key: str, kind: str) -> Array:
@@ -283,14 +303,15 @@ def _select(
             for key, column in columns.items()
             if key not in others and _is_numeric(column)
         ]
+    names = check_list(names, f"{kind}_attributes", str)
     return {name: _get_numbers(columns, name, kind) for name in names}
 
 
-def _find_nodes(names: NDArray[Any], place: Mapping[Hashable, int]) -> Indices:
+def _find_nodes(names: Sequence[Hashable], place: Mapping[Hashable, int]) -> Indices:
     """Return the indices of nodes."""
-    indices = [place.get(name, -1) for name in names.tolist()]
+    indices = [place.get(name, -1) for name in names]
     if -1 in indices:
-        name = names.tolist()[indices.index(-1)]
+        name = names[indices.index(-1)]
         raise InputError(f"edges: node {short_repr(name)} is not among the nodes")
     return np.array(indices, dtype=np.intp)
 
@@ -305,9 +326,10 @@ def _read_states(columns: Columns, key: str | None, n: int, table: str) -> Binar
 
 def _encode_state(value: Any, table: str) -> int:
     """Return 1 for right, 0 for wrong and -1 for unknown."""
-    if value is None or value == -1 or value != value:
+    is_numeric = is_number(value) or isinstance(value, bool | np.bool_)
+    if value is None or (is_numeric and (value == -1 or value != value)):
         return -1
-    if value not in (0, 1):
+    if not is_numeric or value not in (0, 1):
         raise InputError(
             f"{table}: annotation {short_repr(value)}; expected 1 or True, 0 or False, "
             "or -1 or None for unknown"

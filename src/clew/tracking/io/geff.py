@@ -44,7 +44,6 @@ from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import TrackedMovie, as_parts
-from clew.tracking.lineage.track_faults import SHOWN
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
 from clew.utils.storage import read_bytes
@@ -370,7 +369,7 @@ def load_graph(path: Path) -> Any:
         ) from error
     _check_properties(path, declared.node_props_metadata, graph["node_props"])
     _check_properties(path, declared.edge_props_metadata, graph["edge_props"])
-    _check_complete(path, incomplete, declared.extra)
+    _check_complete(path, incomplete, declared)
     return graph
 
 
@@ -383,20 +382,28 @@ def _check_properties(path: Path, declared: Any, stored: Properties) -> None:
         )
 
 
-def _check_complete(path: Path, incomplete: list[str], extra: Any) -> None:
-    """Refuse a graph of clew with missing chunks; warn about one of others."""
+def _check_complete(path: Path, incomplete: list[str], declared: Any) -> None:
+    """Refuse a graph of clew with missing chunks; warn if others lack positions.
+
+    Zarr leaves out chunks of zeros by default, as of z in a movie without depth.
+    A cell at 0 in the plane is rare, a whole chunk of them is damage. Ids, times and
+    labels of zeros make no valid graph.
+    """
     if not incomplete:
         return
-    if (extra or {}).get("clew", {}).get(COMPLETE):
+    if (declared.extra or {}).get("clew", {}).get(COMPLETE):
         raise InputError(
             f"{path} is damaged: a chunk of {incomplete[0]} is missing; write it again"
         )
-    warnings.warn(
-        f"{path}: chunks of {', '.join(incomplete[:SHOWN])} are not stored, and are "
-        "read as zeros",
-        DataWarning,
-        stacklevel=3,
-    )
+    space = [axis.name for axis in declared.axes or () if axis.type == "space"]
+    lost = [name for name in space[-2:] if f"nodes/props/{name}/values" in incomplete]
+    if lost:
+        warnings.warn(
+            f"{path}: chunks of {' and '.join(lost)} are not stored, so cells are at 0 "
+            "there; if they should not be, write it again",
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def _parse_graph(where: str, graph: Any) -> GeffGraph:

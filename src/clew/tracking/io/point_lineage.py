@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
-from clew.tracking.detections import MAX_FRAMES, check_frame_count
+from clew.tracking.detections import MAX_FRAMES, MAX_NUMBER, check_frame_count
 from clew.tracking.events import Labels
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
@@ -78,6 +78,16 @@ class PointLineage:
     n_estimated: float | None = None
     is_physical: bool = False
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        largest = np.abs(self.position).max(axis=1, initial=0.0)
+        faulty = np.flatnonzero(~(largest <= MAX_NUMBER))
+        if len(faulty):
+            row = faulty[0]
+            raise InputError(
+                f"{self.source}: track {self.track[row]} is at {self.position[row]} in "
+                f"frame {self.frame[row]}; expected finite numbers up to {MAX_NUMBER:g}"
+            )
 
     @property
     def spacing(self) -> tuple[float, ...] | None:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from skimage.feature import match_template
 
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import Labels
@@ -537,6 +536,9 @@ def _correlate(
     template: Template, place: Array, image: NDArray[Any], radius: int
 ) -> Array:
     """Normalized correlation of the look at each offset; 0 outside of the image."""
+    # It imports scipy.signal and scipy.stats, which every command would wait for.
+    from skimage.feature import match_template
+
     response = np.zeros((2 * radius + 1,) * image.ndim)
     assert template.look is not None
     shift = np.round(place - template.center).astype(np.intp)
