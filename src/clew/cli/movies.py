@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.io.annotations import AnnotationReading
     from clew.tracking.movie import Movie
     from clew.tracking.segmentation import DetectionSettings
+
+    ChooseDetection = Callable[[FrameSource, DetectionSettings], DetectionSettings]
 
 MoviePath = Annotated[
     Path | None,
@@ -192,13 +194,23 @@ def open_input(
     detect_jobs: int | None = None,
     links: Path | None = None,
     columns: str | None = None,
+    choose_detection: ChooseDetection | None = None,
 ) -> Movie | DetectionTable:
     """Open the movie or table that the options describe, and print what was chosen.
 
-    With `detect_jobs`, the cells of a movie without masks are detected first.
+    With `detect_jobs`, the cells of a movie without masks are detected first, with the
+    settings that `choose_detection` returns for the images and the default ones.
     """
     opened = _open_whole(
-        movie, labels, images, spacing, channel, sparse, radius, detect_jobs
+        movie,
+        labels,
+        images,
+        spacing,
+        channel,
+        sparse,
+        radius,
+        detect_jobs,
+        choose_detection,
     )
     return select_frames_option(_add_columns(opened, links, columns), frames)
 
@@ -241,6 +253,7 @@ def _open_whole(
     sparse: bool,
     radius: float | None,
     detect_jobs: int | None,
+    choose_detection: ChooseDetection | None,
 ) -> Movie | DetectionTable:
     """Open all frames of the movie or table that the options describe."""
     from clew.tracking.io.tables import is_table
@@ -268,7 +281,7 @@ def _open_whole(
     except MissingMasks:
         if movie is None or detect_jobs is None:
             raise
-        _detect_missing_masks(movie, sizes, channel, detect_jobs)
+        _detect_missing_masks(movie, sizes, channel, detect_jobs, choose_detection)
         opened = open_files()
     print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
     if is_raw_image(opened.label(0)):
@@ -323,7 +336,11 @@ def detect_cells(
 
 
 def _detect_missing_masks(
-    movie: Path, spacing: tuple[float, ...] | None, channel: int | None, jobs: int
+    movie: Path,
+    spacing: tuple[float, ...] | None,
+    channel: int | None,
+    jobs: int,
+    choose: ChooseDetection | None,
 ) -> None:
     """Detect the cells of a movie that has images only."""
     from clew.tracking.movie import open_frames
@@ -336,6 +353,8 @@ def _detect_missing_masks(
     )
     pictures = open_frames(movie, channel=channel)
     settings = DetectionSettings(spacing=spacing or pictures.spacing)
+    if choose is not None:
+        settings = choose(pictures, settings)
     print_note(detect_cells(pictures, folder, settings, jobs))
 
 
@@ -460,12 +479,22 @@ def open_masked_movie(
     frames: str | None = None,
     radius: float | None = None,
     detect_jobs: int | None = None,
+    choose_detection: ChooseDetection | None = None,
 ) -> Movie:
-    """Open a movie that must have label images; `detect_jobs` as in `open_input`."""
+    """Open a movie that must have label images; the last two as in `open_input`."""
     from clew.tracking.movie import Movie
 
     opened = open_input(
-        movie, labels, images, spacing, channel, sparse, frames, radius, detect_jobs
+        movie,
+        labels,
+        images,
+        spacing,
+        channel,
+        sparse,
+        frames,
+        radius,
+        detect_jobs,
+        choose_detection=choose_detection,
     )
     if not isinstance(opened, Movie):
         raise InputError(
