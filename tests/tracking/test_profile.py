@@ -23,6 +23,7 @@ from clew.tracking.profile import (
     MIN_SAMPLES,
     RELATIVE_SIZE,
     TrainingRange,
+    masks_tile,
     median_appearance,
     parse_events,
     profile_movie,
@@ -268,3 +269,19 @@ def test_sampled_windows_are_apart(n_pairs):
     assert frames == sorted(set(frames))
     assert all(later.start > earlier.stop for earlier, later in pairwise(windows))
     assert set(frames) <= set(range(n_pairs))
+
+
+def test_masks_that_tile_the_field_have_no_splits_and_merges():
+    """Where a cell vanishes and a neighbor takes its place, nothing merged."""
+    row, column = np.indices((60, 60)) // 10
+    before = (6 * row + column + 1).astype(np.uint16)
+    after = np.where(before == 15, 16, before)
+    movie = Movie.from_arrays(np.stack([before, after] * 4))
+    source = Tracker(cache=None, n_jobs=1).measure(movie)
+    assert not kinds_of(source, weights(source, merge=50.0)).events & MASK_FAULTS
+    apart = np.where((row + column) % 2 == 0, before, 0)
+    loose = Tracker(cache=None, n_jobs=1).measure(
+        Movie.from_arrays(np.stack([apart] * 3))
+    )
+    assert not masks_tile(loose, loose.has)
+    assert kinds_of(source, weights(source), {Event.MERGE}).events >= MASK_FAULTS

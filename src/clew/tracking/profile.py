@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
+from scipy.spatial import ConvexHull
 from scipy.special import pdtrc
 
 from clew.errors import InputError
@@ -34,6 +35,7 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.flow.motion import Motion, estimate_motion
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.scales import (
     MapFunction,
     Scales,
@@ -66,6 +68,9 @@ CELLS_PER_PAIR = 200
 
 LEVELS = (0.02, 0.25, 0.5, 0.75, 0.98)
 """Quantiles that describe the training data; the first and last bound its range."""
+MIN_TILED = 0.75
+"""Share of the hull that masks cover if they tile it. Epidermis has .83, the densest
+simulated tissue .5, colonies of rods .6."""
 MIN_SAMPLES = 30
 """Cells or moves needed to judge a property."""
 RELATIVE_SIZE = "size against the distance to the next cell"
@@ -171,9 +176,9 @@ def profile_movie(
 ) -> MovieProfile:
     """Profile a movie: scales, motion, reach, kinds of events and appearance.
 
-    Splits, merges and gaps are enabled if they are in `known_events`, or if the weights
-    predict more merges or gaps than they do in movies without any. Without weights, or
-    for kinds that all weights of are zero, there is no evidence.
+    Splits and merges are enabled if they are in `known_events`, or if the weights
+    predict more merges than they do in movies without any. Without weights, for kinds
+    that all weights of are zero, or where masks tile the field, there is no evidence.
 
     Parameters
     ----------
@@ -211,6 +216,8 @@ def profile_movie(
     elif scored == default:
         reasons = [f"{name} were annotated" for name in annotated]
         decided = EventKinds(default, ", ".join(reasons) or "none was annotated")
+    elif not annotated and masks_tile(source, groups):
+        decided = EventKinds(default, "the masks tile the field")
     if weights is None:
         assert decided is not None
         return _set_events(profile, decided)
@@ -230,6 +237,28 @@ def profile_movie(
     appearance = pool_appearance([sample[1] for sample in samples])
     profile = replace(profile, medians=median_appearance(appearance))
     return _set_events(profile, decided)
+
+
+def masks_tile(source: Source, groups: frozenset[str]) -> bool:
+    """Whether the masks cover the convex hull of the cells but for narrow gaps.
+
+    Where a cell of such a tissue vanishes, its neighbors take its place, which looks
+    like a merge.
+    """
+    if "size" not in groups:
+        return False
+    directions = support_directions(source.ndim)
+    covered = []
+    for sample in sample_frames(source, 1, N_EVENLY_SAMPLED):
+        cells = sample.read()[0]
+        if len(cells) < MIN_SAMPLES:
+            continue
+        volume = np.asarray(cells.columns["volume"], dtype=float)
+        radius = ball_diameter(volume, source.ndim) / 2
+        outline = cells.position[:, None] + radius[:, None, None] * directions
+        hull = ConvexHull(outline.reshape(-1, source.ndim))
+        covered.append(volume.sum() / hull.volume)
+    return bool(covered) and float(np.median(covered)) > MIN_TILED
 
 
 def _set_events(profile: MovieProfile, kinds: EventKinds) -> MovieProfile:

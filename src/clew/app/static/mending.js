@@ -44,7 +44,7 @@ function leave() {
 
 export function showTools() {
   tools.hidden = !isMending();
-  answers.hidden = isMending();
+  answers.hidden = isMending() || Boolean(state.opening?.detection);
   if (advice.textContent !== hint()) advice.textContent = hint();
 }
 
