@@ -261,7 +261,7 @@ def track(
             metavar="N",
             min=0,
             max=32,
-            show_default="from the movie",
+            show_default="32",
             help="Most frames that a cell may be missing from the masks within its track; 0 closes no gaps.",
         ),
     ] = None,

@@ -139,8 +139,8 @@ class Tracker(Parametrized):
         each movie whether its masks have splits and merges. Annotated events are
         always possible.
     max_gap : int, optional
-        Frames that a cell may be missing from the masks within its track; from the
-        movie's motion unless given. 0 closes no gaps.
+        Frames that a cell may be missing from the masks within its track; 32 unless
+        given. 0 closes no gaps.
     fill : bool
         Whether cells that are missing within tracks are recovered, with a mask. They
         have the column "recovered". Without, gaps of one frame are events, and longer
