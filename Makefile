@@ -52,7 +52,7 @@ test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium
 NAPARI_VENV ?= .venv-napari
 test-napari: $(STAMP) ## run the tests of the napari plugin in an environment with napari, under a virtual display
 	@test -x $(NAPARI_VENV)/bin/napari || { $(BIN)/uv venv --quiet --python $(BIN)/python $(NAPARI_VENV) && \
-	  $(BIN)/uv pip install --quiet --python $(NAPARI_VENV)/bin/python $(LOCK:%=-c %) -e '.[napari,page]' pytest hypothesis; }
+	  $(BIN)/uv pip install --quiet --python $(NAPARI_VENV)/bin/python $(LOCK:%=-c %) -e '.[napari,page]' pytest hypothesis napari-track-edit; }
 	@command -v xvfb-run >/dev/null || { echo "xvfb-run is missing; install the package xvfb" >&2; exit 1; }
 	PYTHONPATH=. xvfb-run -a -s "-screen 0 1400x1000x24" $(NAPARI_VENV)/bin/python -m pytest tests/napari
 

@@ -5,8 +5,9 @@
 Each case makes an old result (or none), starts a command that replaces it, and ends that at a random moment: kill −9
 after a random time or at a random change of the file system, Ctrl-C at such a change, files that may grow no further,
 as on a full disk, or folders that may not be written to. One checker then opens the result as any reader would and
-compares every file with those of an undisturbed run; the command is then run again, and must leave the new result and
-nothing else. Answers on the page are results one by one: all that were acknowledged are there, and at most one more,
+compares every file with those of an undisturbed run; after some cases the command is run again, and must leave the new
+result and nothing else. A reader may refuse a complete result that a killed run did not put in place; then the next run
+must do so. Answers on the page are results one by one: all that were acknowledged are there, and at most one more,
 that was under way. The commands run in forks of one process that has everything loaded (so on Linux and macOS only),
 hundreds of times faster than anew.
 """
@@ -36,6 +37,7 @@ from privileges import bound_by_permissions
 
 from clew.annotation.worker import LearningWorker
 from clew.cli.options import app
+from clew.errors import StoreError
 
 CHANGES = {
     "os.rename",
@@ -47,11 +49,12 @@ CHANGES = {
     "sqlite3.connect",
 }
 """Audit events that change the file system, besides opening a file to write."""
-OLD, NEW, NOTHING, SO_FAR = (
+OLD, NEW, NOTHING, SO_FAR, COMPLETE = (
     "old result whole",
     "new result whole",
     "nothing",
     "all acknowledged answers",
+    "new result complete, refused until the next run moves it",
 )
 FAULTS = ("kill by time", "kill by change", "Ctrl-C", "disk full", "read-only")
 SERVED = "clew annotate: "
@@ -221,6 +224,8 @@ def judge(
     try:
         value = command.read(place)
     except Exception as error:
+        if isinstance(error, StoreError) and "was interrupted" in str(error):
+            return COMPLETE
         if snapshot(place):
             return f"BAD: {type(error).__name__}: {error}"
         return "BAD: the old result is lost" if older else NOTHING
@@ -347,7 +352,11 @@ def _case(
     state = judge(command, place, older, expected, acknowledged)
     if code in (1, 99) or (fault == "read-only" and code != 2):
         return f"BAD: exit code {code}"
-    if again and not state.startswith("BAD"):  # the next run is right, and clears up
+    if fault == "Ctrl-C" and state == COMPLETE:
+        return "BAD: an interrupted run left its result to the next"
+    if state == COMPLETE or (
+        again and not state.startswith("BAD")
+    ):  # the next run is right, and clears up
         code, _, _, acknowledged = run(command, True)
         after = judge(command, place, False, expected, acknowledged)
         if code or after != NEW or left_behind(place):

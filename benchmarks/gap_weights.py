@@ -1,20 +1,23 @@
 """Learn the weights of gaps from simulated movies that lose masks.
 
 Movies of all simulated kinds with random settings lose 5 % of their masks, half of the
-movies at random and half in runs. A logistic regression learns which pairs of an end
-and a beginning are the same cell. Prints precision and recall with each kind left out,
-and writes src/clew/tracking/training/gap_weights.json.
+movies at random and half in runs. Of every second two movies, only the cells of a field
+of interest have masks, as in the Cell Tracking Challenge: a cell that leaves the field
+and comes back is another one. A logistic regression learns which pairs of an end and a
+beginning are the same cell. Prints precision and recall with each kind left out, and
+writes src/clew/tracking/training/gap_weights.json.
 
-    python benchmarks/gap_weights.py [--seeds N] [--folder FOLDER]
+    python benchmarks/gap_weights.py [--seeds 0 1 …] [--folder FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from holes import SIMULATED, remove_masks
@@ -75,9 +78,63 @@ class Sample:
         return gaps._assign_gaps(self.candidates, score, rows, offset)
 
 
-def collect(kind: str, seed: int, folder: Path) -> Sample:
-    """The candidates of a movie that loses masks."""
+def choose_margin(labels: Any, rng: np.random.Generator) -> int:
+    """Half to two diameters of a cell, in pixels."""
+    areas = np.bincount(labels[0].ravel())[1:]
+    diameter = np.median(areas[areas > 0]) ** (1 / labels[0].ndim)
+    return round(float(diameter * 2 ** rng.uniform(-1, 1)))
+
+
+def inside_of(shape: tuple[int, ...], margin: int) -> tuple[slice, ...]:
+    """The field of interest; stacks have all their sections."""
+    whole = (slice(None),) * (len(shape) - 2)
+    return (*whole, *(slice(margin, side - margin) for side in shape[-2:]))
+
+
+def limit_field(labels: Any, margin: int) -> Any:
+    """Remove the masks that have no pixel in the field of interest."""
+    limited = []
+    for frame in labels:
+        is_inside = np.zeros(int(frame.max()) + 1, dtype=bool)
+        is_inside[np.unique(frame[inside_of(frame.shape, margin)])] = True
+        limited.append(np.where(is_inside[frame], frame, 0))
+    return np.stack(limited)
+
+
+def count_visits(truth: Any, margin: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Each cell of the field by frame and cell, and how often it has left it before."""
+    visits: dict[tuple[int, int], tuple[int, int]] = {}
+    latest: dict[int, tuple[int, int]] = {}
+    for t in range(len(truth.masks)):
+        mask = np.asarray(truth.masks[t])
+        for cell in np.unique(mask[inside_of(mask.shape, margin)]).tolist():
+            if not cell:
+                continue
+            frame, number = latest.get(cell, (t - 1, 0))
+            number += frame < t - 1
+            latest[cell] = (t, number)
+            visits[t, cell] = (cell, number)
+    return visits
+
+
+class Solved(NamedTuple):
+    """A movie that lost masks, its links, and what is true of its nodes."""
+
+    movie: Movie
+    links: MovieLinks
+    cell: Any
+    """(n,) the true cell that each node holds; 0 for none, −1 for several or an unknown one."""
+    parent: dict[int, int]
+    """Of true cells; each visit of the field of interest is a cell of its own."""
+
+
+def solve(kind: str, seed: int, folder: Path) -> Solved:
+    """Simulate a movie, remove masks and track it; the result stays in a file."""
     home = folder / f"{kind}-{seed}"
+    stored = home / "solved.pickle"
+    if stored.exists():
+        solved: Solved = pickle.loads(stored.read_bytes())
+        return solved
     if not (home / "01_simulation.json").exists():
         settings = random_settings(kind, np.random.default_rng([seed, len(kind)]))
         write_simulation(home, settings)
@@ -85,6 +142,10 @@ def collect(kind: str, seed: int, folder: Path) -> Sample:
     truth = open_ctc_lineage(home / "01_GT" / "TRA")
     labels = np.stack([movie.label(t) for t in range(movie.n_frames)])
     images = np.stack([movie.image(t) for t in range(movie.n_frames)])
+    margin = 0
+    if seed // 2 % 2:
+        margin = choose_margin(labels, np.random.default_rng([seed, 1]))
+        labels = limit_field(labels, margin)
     labels = remove_masks(labels, truth, in_runs=bool(seed % 2), seed=seed)
     movie = Movie.from_arrays(labels, images, movie.spacing, home.name)
     tracker = Tracker.generic(n_jobs=1)
@@ -92,26 +153,37 @@ def collect(kind: str, seed: int, folder: Path) -> Sample:
     builder = tracker.pairs(source, tracker.groups_for(source))
     problem = MovieProblem(builder, tracker.coef_)
     links = join_events([block.solve().links() for block in problem.blocks()])
-    candidates = GapCandidates.find(links, gaps.LONGEST_GAP)
-    cell = np.zeros(len(links) + 1, dtype=np.int64)
-    matched = match_frames(truth, movie)
-    for t, match in enumerate(matched):
+    visits = count_visits(truth, margin)
+    numbers = {visit: 1 + k for k, visit in enumerate(sorted(set(visits.values())))}
+    cell = np.zeros(len(links), dtype=np.int64)
+    for t, match in enumerate(match_frames(truth, movie)):
         held = match.holder != 0
         nodes = links.nodes_of(np.full(held.sum(), t), match.holder[held])
+        here = [visits.get((t, one)) for one in match.cell[held].tolist()]
+        number = [numbers.get(visit, -1) for visit in here]
         is_shared = np.bincount(nodes, minlength=len(links)) > 1
-        cell[nodes] = np.where(is_shared[nodes], -1, match.cell[held])
+        cell[nodes] = np.where(is_shared[nodes], -1, number)
+    ids = zip(truth.tracks.id.tolist(), truth.tracks.parent.tolist(), strict=True)
+    parent_of = dict(ids)
+    latest = {one: number for (one, _), number in sorted(numbers.items())}
+    parent = {
+        number: latest.get(parent_of[one], 0)
+        for (one, visit), number in numbers.items()
+        if not visit and parent_of[one]
+    }
+    solved = Solved(movie, links, cell, parent)
+    stored.write_bytes(pickle.dumps(solved))
+    return solved
+
+
+def collect(kind: str, seed: int, folder: Path) -> Sample:
+    """The candidates of a movie that loses masks."""
+    movie, links, cell, parent = solve(kind, seed, folder)
+    candidates = GapCandidates.find(links, gaps.LONGEST_GAP)
     before = cell[candidates.source]
     after = cell[candidates.target]
-    parent = dict(
-        zip(truth.tracks.id.tolist(), truth.tracks.parent.tolist(), strict=True)
-    )
-    is_child = np.array(
-        [
-            parent.get(b) == a
-            for a, b in zip(before.tolist(), after.tolist(), strict=True)
-        ],
-        dtype=bool,
-    )
+    pairs = zip(before.tolist(), after.tolist(), strict=True)
+    is_child = np.array([parent.get(b) == a for a, b in pairs], dtype=bool)
     is_known = (before > 0) & (after > 0) & ~is_child
     is_same = is_known & (before == after)
     # A cell that is missing twice is back at the first beginning, not at the second.
@@ -122,10 +194,10 @@ def collect(kind: str, seed: int, folder: Path) -> Sample:
     return Sample(kind, movie, links, candidates, right, known)
 
 
-def fit(features: Any, right: Any) -> Any:
-    """Fit weights, the first of them the bias."""
+def fit(features: Any, right: Any, n_cells: Any = None) -> Any:
+    """Fit weights, the first of them the bias; each gap counts by its missing cells."""
     model = LogisticRegression(C=REGULARIZATION, fit_intercept=False, max_iter=1000)
-    return model.fit(features, right).coef_[0]
+    return model.fit(features, right, n_cells).coef_[0]
 
 
 def names_of(groups: frozenset[str], names: list[str]) -> list[str]:
@@ -137,7 +209,7 @@ def collect_evidence(sample: Sample, found: GapLinks) -> Any:
     """What images show of gaps, (g, d)."""
     missing = fill._find_missing(sample.links, found)
     cells = fill._find_shapes(sample.movie, sample.links, found, missing, map)
-    evidence = fill.measure_evidence(found, missing.gap, cells)
+    evidence = fill.measure_evidence(sample.links, found, missing.gap, cells)
     evidence.pop(fill.VISIBILITY)
     return np.column_stack(list(evidence.values())), list(evidence)
 
@@ -145,13 +217,13 @@ def collect_evidence(sample: Sample, found: GapLinks) -> Any:
 def main() -> None:
     """Collect, validate and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(6)])
     parser.add_argument("--folder", type=Path, default=Path("holes"))
     parser.add_argument("--kinds", nargs="*", default=SIMULATED)
     options = parser.parse_args()
     samples = []
     for kind in options.kinds:
-        for seed in range(options.seeds):
+        for seed in options.seeds:
             sample = collect(kind, seed, options.folder)
             if len(sample.right):
                 samples.append(sample)
@@ -193,6 +265,7 @@ def learn_evidence(
     """Learn the weights of what images show."""
     tables = []
     answers = []
+    counts = []
     names: list[str] = []
     for sample in samples:
         found = sample.choose(GROUPS[-1], left_out[sample.kind], LEAST_PROBABILITY)
@@ -201,24 +274,28 @@ def learn_evidence(
         known = sample.known[rows]
         tables.append(table[known])
         answers.append(sample.right[rows][known])
+        counts.append(np.round(np.exp(table[known][:, names.index("frames")])))
     for kind in kinds:
         train = [k for k, item in enumerate(samples) if item.kind != kind]
         test = [k for k, item in enumerate(samples) if item.kind == kind]
         w = fit(
             np.concatenate([tables[k] for k in train]),
             np.concatenate([answers[k] for k in train]),
+            np.concatenate([counts[k] for k in train]),
         )
+        n_cells = np.concatenate([counts[k] for k in test])
         right = np.concatenate([answers[k] for k in test])
         score = np.concatenate([tables[k] for k in test]) @ w
         link = np.concatenate([tables[k] for k in test])[:, names.index("link")]
         print(
-            f"  {kind} left out, evidence: {right[score > 0].sum()} of "
-            f"{(score > 0).sum()} right (expected {expit(score[score > 0]).mean():.1%}), "
-            f"of {right.sum()} true ones; without images {right[link > 0].sum()} of "
-            f"{(link > 0).sum()}",
+            f"  {kind} left out, evidence: {n_cells[right & (score > 0)].sum():g} of "
+            f"{n_cells[score > 0].sum():g} cells right (expected "
+            f"{np.average(expit(score[score > 0]), weights=n_cells[score > 0]):.1%}), "
+            f"of {n_cells[right].sum():g} true ones; without images "
+            f"{n_cells[right & (link > 0)].sum():g} of {n_cells[link > 0].sum():g}",
             flush=True,
         )
-    w = fit(np.concatenate(tables), np.concatenate(answers))
+    w = fit(*map(np.concatenate, (tables, answers, counts)))
     weights = dict(zip(names, w.round(4).tolist(), strict=True))
     print("evidence", weights)
     return weights

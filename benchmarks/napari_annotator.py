@@ -67,7 +67,7 @@ def answer_question(dock: Any, truth: Annotations) -> int:
         dock.draft = (list(sources), list(targets))
         if event is Event.SPLIT:  # clicks cannot name it
             answer = Answer.of(frame, event, sources, targets)
-            dock._answer(lambda annotator, asked: annotator.say(answer, asked, True))
+            dock._answer(answer, is_correction=True)
         else:
             dock.act("say")
     wait_until(

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clew.tracking.report.theme import (
+from clew.tracking.report.markup import (
     BLUE,
     GREEN,
     HAIR,

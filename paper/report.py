@@ -10,8 +10,7 @@ from typing import Any
 
 from clew._version import __version__
 from clew.tracking.report import markup
-from clew.tracking.report.markup import escape_text
-from clew.tracking.report.theme import STYLE, render_svg
+from clew.tracking.report.markup import STYLE, escape_text, render_svg
 from paper import active_annotation, fig34, fig56, published, table3
 from paper.claims import NAMES, Claim
 from paper.plots import FIGURES, METHODS, STRATEGIES, WAYS

@@ -229,10 +229,40 @@ def test_a_region_grows_to_the_edge_of_a_cell(ndim, sign):
         grow_cell(0, labels, image, (55, 20), 12.0, spacing, z)
     with pytest.raises(InputError, match="not in the picture"):
         grow_cell(0, labels, image, (-1, 20), 12.0, spacing, z)
-    with pytest.raises(InputError, match="equally bright"):
+    with pytest.raises(InputError, match="nothing grew"):
         grow_cell(0, labels, np.ones(shape), at, 12.0, spacing, z)
     with pytest.raises(InputError, match="no raw images"):
         grow_cell(0, labels, None, at, 12.0, spacing, z)
+
+
+@pytest.fixture
+def textured():
+    """Labels and an image of cells that differ from the ground by their texture."""
+    rng = np.random.default_rng(0)
+    labels = np.zeros((120, 120), np.uint16)
+    for number, at in enumerate(
+        [(30, 30), (30, 60), (30, 90), (60, 30), (60, 90), (90, 60)]
+    ):
+        labels[disc(labels.shape, at, 11)] = number + 1
+    image = rng.normal(100, 3, labels.shape)
+    is_cell = (labels > 0) | disc(labels.shape, (60, 60), 11)
+    image[is_cell] = rng.normal(100, 60, int(is_cell.sum()))
+    return labels, image
+
+
+def test_region_has_the_size_of_cells_whose_brightness_says_nothing(textured):
+    labels, image = textured
+    edit = grow_cell(0, labels, image, (60.5, 60.5), 22.0, (1.0, 1.0))
+    found = apply_edits(labels, [edit]) == 7
+    true = disc(labels.shape, (60, 60), 11)
+    assert (found & true).sum() / (found | true).sum() > 0.9
+
+
+def test_outline_is_asked_for_where_the_cells_nearby_would_not_grow(textured):
+    labels, image = textured
+    stripes = np.where(np.indices(labels.shape)[0] % 8 < 2, labels, 0)
+    with pytest.raises(InputError, match="draw an outline"):
+        grow_cell(0, stripes, image, (60.5, 60.5), 22.0, (1.0, 1.0))
 
 
 def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(

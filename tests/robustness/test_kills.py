@@ -54,6 +54,7 @@ def test_what_is_left_is_old_or_new_or_nothing(commands, kills):
         "new result whole",
         "nothing",
         "all acknowledged answers",
+        "new result complete, refused until the next run moves it",
     }
     assert (
         "old result whole" in states or kills < 50

@@ -160,7 +160,11 @@ class Annotator:
         self.skipped.add(asked.question.fact)
 
     def say(
-        self, answer: Answer, asked: AskedQuestion | None = None, replace: bool = False
+        self,
+        answer: Answer,
+        asked: AskedQuestion | None = None,
+        replace: bool = False,
+        author: Author | None = None,
     ) -> Outcome:
         """Store an answer.
 
@@ -171,12 +175,14 @@ class Annotator:
             The question that it answers; None if the person chose the event.
         replace : bool
             Whether the answer replaces those that it contradicts.
+        author : Author, optional
+            If not that of the annotator.
         """
         change = AnswerChange(
             answer,
             secrets.token_hex(8),
             self.session.state.revision,
-            self.author,
+            author or self.author,
             None if asked is None else asked.answer,
             None if asked is None else asked.masks,
             replace,
@@ -203,18 +209,23 @@ class Annotator:
         )
         return self._run(self.session.make_edit(change))
 
-    def undo(self) -> Outcome:
-        """Undo the last answer or edit."""
-        return self._undo_or_redo(Act.UNDO)
+    def undo(self, author: Author | None = None) -> Outcome:
+        """Undo the last answer or edit, or the last one of an author."""
+        return self._undo_or_redo(Act.UNDO, author)
 
-    def redo(self) -> Outcome:
-        """Redo what was undone last."""
-        return self._undo_or_redo(Act.REDO)
+    def redo(self, author: Author | None = None) -> Outcome:
+        """Redo what was undone last, or what an author undid last."""
+        return self._undo_or_redo(Act.REDO, author)
 
-    def _undo_or_redo(self, act: Act) -> Outcome:
+    def _undo_or_redo(self, act: Act, author: Author | None) -> Outcome:
         key = secrets.token_hex(8)
         revision = self.session.state.revision
-        return self._run(self.session.make_undo(act, key, revision, self.author))
+        authors = [entry.author for entry in self.session.store.history()]
+        others = (
+            set() if author is None else {one.page for one in authors} - {author.page}
+        )
+        change = self.session.make_undo(act, key, revision, self.author, others)
+        return self._run(change)
 
     # Results
 

@@ -39,6 +39,7 @@ from clew.tracking.training.prior import (
     scale_prior,
     weights_by_name,
 )
+from clew.tracking.user_columns import add_user_columns
 from clew.utils.cache import Cache
 from clew.utils.parameters import clone
 
@@ -116,6 +117,7 @@ class Learner:
             First frames of the pairs that changed; what is known of others stays.
         """
         self.source = source
+        source = add_user_columns(source, self.groups, self.tracker.standards_)
         self._cache = self._cache.with_source(source, frames)
         self.pairs = self._cache.pairs
         self.windows.forget(frames)
@@ -328,6 +330,7 @@ def make_adapted_tracker(
     tracker.calibration_ = initial.calibration_
     tracker.events_ = initial.events_ | annotations.happened_kinds()
     tracker.domain_ = initial.domain_
+    tracker.standards_ = initial.standards_
     tracker.groups_ = groups
     tracker.feature_names_ = feature_names(groups)
     tracker.coef_ = w

@@ -6,18 +6,20 @@ Points are (x, y) in pixels of the picture that a person sees; pixel (i, j) cove
 
 - a **cut** goes through all slices, along the stroke as seen from above;
 - an **outline** is drawn in its slice, and inflated to a body as deep as it is wide;
-- a region **grows** from the clicked voxel in all directions.
+- a region **grows** from the clicked voxel in all directions, in the way by which the
+  cells nearby would grow into their masks best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import scipy.ndimage as ndi
 from numpy.typing import NDArray
 from skimage.draw import line, polygon2mask
-from skimage.filters import threshold_otsu
 
 from clew.annotation.mask_edits import Edit, EditKind, find_free_label
 from clew.errors import InputError
@@ -33,6 +35,12 @@ that was clicked at its edge."""
 SMOOTHING = 0.08
 """Standard deviation of the Gaussian before a region grows, in diameters: it removes
 noise and keeps outlines."""
+NEIGHBORHOOD = 6.0
+MAX_NEIGHBORS = 6
+"""Cells within so many diameters of a click, and how many of them, on which the ways to
+grow a region are tried."""
+MIN_OVERLAP = 0.5
+"""Intersection over union that the best way must reach there."""
 
 
 def merge_cells(frame: int, labels: LabelImage, cells: Sequence[int]) -> Edit:
@@ -162,10 +170,11 @@ def grow_cell(
     z: int | None = None,
     used_labels: Sequence[int] = (),
 ) -> Edit:
-    """Add a cell around a click: connected pixels as bright, or dark, as the click.
+    """Add a cell around a click, in the way that suits the cells nearby.
 
-    Otsu's threshold (1979) divides the smoothed free pixels within a cell's diameter.
-    The connected part with the click is the cell, its holes filled.
+    `GROWERS` are tried on cells near the click, from their middles. The one whose
+    regions overlap best with their masks is used; if none does well, an InputError
+    asks for an outline.
 
     Parameters
     ----------
@@ -197,22 +206,109 @@ def grow_cell(
             f"there is cell {labels[seed]} already; click where none is, or delete it"
         )
     pixel = np.asarray(spacing, dtype=float)
-    box = _make_box(seed, REACH * diameter / pixel, labels.shape)
-    center = tuple(place - part.start for place, part in zip(seed, box, strict=True))
-    raw = np.asarray(image[box], dtype=np.float32)
-    smooth = ndi.gaussian_filter(raw, SMOOTHING * diameter / pixel)
-    is_near = _distance_from(center, smooth.shape, pixel) <= REACH * diameter
-    is_free = (labels[box] == 0) & is_near
-    values = smooth[is_free]
-    if values.min() == values.max():
-        raise InputError("all is equally bright around the click; draw an outline")
-    is_bright = smooth > threshold_otsu(values)
-    parts, _ = ndi.label((is_bright == is_bright[center]) & is_free)
-    region = ndi.binary_fill_holes(parts == parts[center]) & is_free
+    grow = _choose_grower(labels, image, seed, diameter, pixel)
+    around = Surroundings.of(labels, image, seed, diameter, pixel)
     body = np.zeros(labels.shape, bool)
-    body[box] = region
+    body[around.box] = grow(around)
     problem = "nothing grew from the click; draw an outline"
     return _add_body(frame, labels, body, used_labels, problem)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The pixels around a click."""
+
+    box: tuple[slice, ...]
+    center: tuple[int, ...]
+    """Of the click in the box."""
+    image: NDArray[np.float32]
+    """Smoothed."""
+    is_free: Mask
+    """Pixels of no cell within `REACH`."""
+    distance: Array
+    """From the click, in diameters."""
+
+    @classmethod
+    def of(
+        cls,
+        labels: LabelImage,
+        image: Image,
+        seed: tuple[int, ...],
+        diameter: float,
+        pixel: Array,
+    ) -> Self:
+        """Cut out what is near; the cell that was clicked counts as free."""
+        box = _make_box(seed, REACH * diameter / pixel, labels.shape)
+        center = tuple(at - part.start for at, part in zip(seed, box, strict=True))
+        raw = np.asarray(image[box], dtype=np.float32)
+        smooth = ndi.gaussian_filter(raw, SMOOTHING * diameter / pixel)
+        distance = _distance_from(center, smooth.shape, pixel) / diameter
+        part = labels[box]
+        is_free = ((part == 0) | (part == labels[seed])) & (distance <= REACH)
+        return cls(box, center, smooth, is_free, distance)
+
+    def connected(self, region: Mask) -> Mask:
+        """Return the free part of a region that is connected with the click."""
+        parts, _ = ndi.label(region & self.is_free)
+        return np.asarray(parts == parts[self.center])
+
+
+def grow_by_brightness(around: Surroundings) -> Mask:
+    """Return the pixels as bright, or dark, as the click by Otsu's threshold (1979)."""
+    from skimage.filters import threshold_otsu  # imports all filters
+
+    values = around.image[around.is_free]
+    if values.min() == values.max():
+        return np.zeros(around.image.shape, bool)
+    is_bright = around.image > threshold_otsu(values)
+    region = around.connected(is_bright == is_bright[around.center])
+    return np.asarray(ndi.binary_fill_holes(region) & around.is_free)
+
+
+def grow_by_size(around: Surroundings) -> Mask:
+    """Return a disc or ball of the size of a typical cell."""
+    return around.connected(around.distance <= 0.5)
+
+
+GROWERS = (grow_by_brightness, grow_by_size)
+
+
+def _choose_grower(
+    labels: LabelImage,
+    image: Image,
+    seed: tuple[int, ...],
+    diameter: float,
+    pixel: Array,
+) -> Callable[[Surroundings], Mask]:
+    """Return the grower by which cells near a click grow into their masks best."""
+    box = _make_box(seed, NEIGHBORHOOD * diameter / pixel, labels.shape)
+    offset = np.array([part.start for part in box])
+    part = labels[box]
+    inner = part[(slice(1, -1),) * part.ndim]
+    cut_off = part.copy()
+    cut_off[(slice(1, -1),) * part.ndim] = 0
+    cells = np.setdiff1d(inner, np.append(np.unique(cut_off), 0))
+    if not len(cells):
+        return grow_by_brightness
+    centers = np.reshape(ndi.center_of_mass(part, part, cells), (-1, labels.ndim))
+    away = np.linalg.norm((centers + offset - seed) * pixel, axis=1)
+    overlaps = []
+    for row in np.argsort(away)[:MAX_NEIGHBORS].tolist():
+        own = np.argwhere(part == cells[row])
+        middle = own[np.argmin((((own - centers[row]) * pixel) ** 2).sum(axis=1))]
+        place = tuple((middle + offset).tolist())
+        around = Surroundings.of(labels, image, place, diameter, pixel)
+        is_own = labels[around.box] == cells[row]
+        grown = [grow(around) for grow in GROWERS]
+        shared = np.array([np.count_nonzero(one & is_own) for one in grown])
+        sizes = np.array([np.count_nonzero(one) for one in grown])
+        overlaps.append(shared / (sizes + len(own) - shared))
+    overlap = np.mean(overlaps, axis=0)
+    if overlap.max() < MIN_OVERLAP:
+        raise InputError(
+            "cells near the click would not grow into their masks; draw an outline"
+        )
+    return GROWERS[int(np.argmax(overlap))]
 
 
 def _add_body(

@@ -106,7 +106,7 @@ class PicturedQuestion:
                 index = (round(float(places[:, 0].mean())), *crop)
             cells = session.movie.label(frame)[index]
             raw = session.movie.image(frame)
-            gray = _stretch_contrast((cells > 0) if raw is None else raw[index])
+            gray = stretch_contrast((cells > 0) if raw is None else raw[index])
             halves.append(_outline_cells(gray, cells, labels, color))
         gap = np.full((halves[0].shape[0], 4, 3), 255, dtype=np.uint8)
         picture = np.hstack([halves[0], gap, halves[1]])
@@ -120,7 +120,7 @@ class PicturedQuestion:
         return f"{self.asked}?"
 
 
-def _stretch_contrast(image: NDArray[Any]) -> NDArray[np.uint8]:
+def stretch_contrast(image: NDArray[Any]) -> NDArray[np.uint8]:
     """Return (y, x, 3) gray values from black to white."""
     low, high = np.percentile(image, [1, 99.8])
     share = (image.astype(float) - low) / max(float(high - low), 1e-9)

@@ -204,6 +204,20 @@ class SectionsQuery(Query):
     v: Count = 0
 
 
+class DetectionQuery(Query):
+    """Settings by which cells are detected."""
+
+    diameter: float = Field(ge=1, le=1e5)
+    sensitivity: float = Field(gt=0, lt=1)
+
+
+class DetectionRequest(RequestBody):
+    """The settings that a person chose."""
+
+    diameter: float = Field(ge=1, le=1e5)
+    sensitivity: float = Field(gt=0, lt=1)
+
+
 class StatusQuery(Query):
     """The browser tab, and the acceptable number of wrong events."""
 

@@ -14,8 +14,9 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -35,6 +36,8 @@ from clew.app.api_models import (
     AnswerRequest,
     CellQuery,
     ChangeRequest,
+    DetectionQuery,
+    DetectionRequest,
     EventKindsRequest,
     ImportQuery,
     MaskEditRequest,
@@ -48,6 +51,7 @@ from clew.app.api_models import (
     read_query,
 )
 from clew.app.broadcast import EventsStream
+from clew.app.images import Pictures
 from clew.app.security import (
     BodyTooLarge,
     SecurityMiddleware,
@@ -56,6 +60,12 @@ from clew.app.security import (
 )
 from clew.app.session import Session
 from clew.errors import ClewError, InfeasibleAnnotation, InputError
+from clew.tracking.frames import Frames
+from clew.tracking.movie import Movie
+
+if TYPE_CHECKING:  # segmentation takes a while to import, and few movies need it
+    from clew.app.detection import DetectionChoice
+    from clew.tracking.segmentation import DetectionSettings
 
 STATIC = Path(__file__).parent / "static"
 CACHE_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
@@ -117,6 +127,8 @@ class Server:
     ----------
     sessions : list of Session
         Empty until the movies are open.
+    detection : DetectionChoice or None
+        While a person chooses how the cells of a movie are detected.
     failure : BaseException or None
         Why the movies could not be opened.
     is_settled : threading.Event
@@ -136,6 +148,7 @@ class Server:
         static: Path = STATIC,
     ) -> None:
         self.sessions: list[Session] = []
+        self.detection: DetectionChoice | None = None
         self.failure: BaseException | None = None
         self.is_settled = threading.Event()
         self.stop: Callable[[], None] = lambda: None
@@ -147,6 +160,7 @@ class Server:
         self._make_worker = make_worker
         self._static = static
         self._progress = ("Opening the movie", 0, 0)
+        self._preview: Pictures | None = None
         self._is_ending = threading.Event()
         self._tasks = set[asyncio.Task[None]]()
         handlers: Any = {
@@ -173,6 +187,8 @@ class Server:
             Route("/api/movies", self.get_movies),
             Route("/api/events", self.get_events),
             Route("/api/overview", self.get_overview),
+            Route("/api/opening/{frame:int}.png", self.get_opening_picture),
+            Route("/api/detection", self.post_detection, methods=post),
             Route(movie + "/image/{frame:int}.png", self.get_image),
             Route(movie + "/labels/{frame:int}.png", self.get_labels),
             Route(movie + "/sections/{frame:int}.png", self.get_sections),
@@ -235,6 +251,31 @@ class Server:
         finally:
             self.is_settled.set()
 
+    def preview(self, movie: Movie) -> None:
+        """Show the frames of a movie while it is opened."""
+        self._preview = Pictures(movie)
+
+    def choose_detection(
+        self, images: Frames, settings: DetectionSettings
+    ) -> DetectionSettings:
+        """Wait until a person chose how cells are detected; called while opening.
+
+        Parameters
+        ----------
+        images : Frames
+        settings : DetectionSettings
+            To begin with.
+        """
+        from clew.app.detection import DetectionChoice
+
+        choice = DetectionChoice(images, settings)
+        self.detection = choice
+        while not choice.is_made.wait(0.1):
+            if self._is_ending.is_set():
+                raise OpeningStopped
+        self.detection = None
+        return choice.settings
+
     def _report_progress(self, what: str, done: int, total: int) -> None:
         if self._is_ending.is_set():
             raise OpeningStopped
@@ -278,8 +319,36 @@ class Server:
             "doing": what,
             "done": done,
             "total": total,
+            "frames": 0 if self._preview is None else self._preview.movie.n_frames,
+            "detection": None if self.detection is None else self.detection.to_json(),
         }
         return JSONResponse(content, 503, {"retry-after": "1"})
+
+    async def get_opening_picture(self, request: Request) -> Response:
+        """Return a frame of the movie that is opened, with the cells to be detected."""
+        frame: int = request.path_params["frame"]
+        choice = self.detection
+        n_frames = 0
+        draw: Callable[[], bytes]
+        if choice is not None:
+            query = read_query(request, DetectionQuery)
+            n_frames = len(choice.images)
+            draw = partial(choice.draw, frame, query.diameter, query.sensitivity)
+        elif self._preview is not None:
+            n_frames = self._preview.movie.n_frames
+            draw = partial(self._preview.image, frame)
+        if frame >= n_frames:
+            raise HTTPException(404, f"there is no frame {frame}")
+        content = await asyncio.to_thread(draw)
+        return Response(content, media_type="image/png", headers=REVALIDATE)
+
+    async def post_detection(self, request: Request) -> Response:
+        """Detect cells with the settings that a person chose."""
+        body = await read_body(request, DetectionRequest)
+        if self.detection is None:
+            raise HTTPException(409, "no cells are to be detected")
+        self.detection.choose(body.diameter, body.sensitivity)
+        return JSONResponse({})
 
     # The page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -28,14 +29,16 @@ from clew.cli.movies import (
     parse_frames,
 )
 from clew.cli.options import check_folder, command, make_folder, path_text, print_note
-from clew.errors import InputError
+from clew.errors import InputError, MissingMasks
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
     from clew.app.launch import Certificate, Socket
     from clew.app.server import Report, Server
     from clew.app.session import Session
+    from clew.tracking.frames import Frames as FrameSource
     from clew.tracking.movie import Movie
+    from clew.tracking.segmentation import DetectionSettings
     from clew.tracking.tracker import Tracker
 
 STORE = ".annotations.clewdb"
@@ -147,12 +150,22 @@ def annotate(
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
-    opened = [
-        open_masked_movie(
-            path, labels, images, spacing, channel, sparse, frames, radius, -1
-        )
-        for path, _ in paths
-    ]
+    open_movie = functools.partial(
+        open_masked_movie,
+        labels=labels,
+        images=images,
+        spacing=spacing,
+        channel=channel,
+        sparse=sparse,
+        frames=frames,
+        radius=radius,
+    )
+    opened: list[Movie | None] = []
+    for path, _ in paths:
+        try:
+            opened.append(open_movie(path))
+        except MissingMasks:
+            opened.append(None)  # the page asks how its cells are detected
     with contextlib.closing(_bind_socket(host, port)) as bound:
         scheme = "http" if tls is None else "https"
         address = Address.of(bound, host, scheme, public, read_token())
@@ -161,7 +174,13 @@ def annotate(
             """Open all sessions; runs in a thread while the page shows progress."""
             sessions: list[Session] = []
             with contextlib.ExitStack() as cleanup:
-                for movie, (_, path) in zip(opened, paths, strict=True):
+                for movie, (source, path) in zip(opened, paths, strict=True):
+                    if movie is None:
+                        report("Detecting the cells", 0, 0)
+                        movie = open_movie(
+                            source, detect_jobs=-1, choose_detection=choose_detection
+                        )
+                    server.preview(movie)
                     session = _open_session(
                         len(sessions),
                         movie,
@@ -176,14 +195,30 @@ def annotate(
                 cleanup.pop_all()  # the server closes them from now on
             return sessions
 
+        @functools.cache
+        def print_address() -> None:
+            typer.echo(f"clew annotate: {address}")
+            sys.stdout and sys.stdout.flush()
+            print_note("Ctrl-C ends it.")
+
+        def choose_detection(
+            images: FrameSource, settings: DetectionSettings
+        ) -> DetectionSettings:
+            """Let the page choose how cells are detected."""
+            print_address()
+            print_note("choose there how cells are detected")
+            chosen = server.choose_detection(images, settings)
+            print_note(
+                f"diameter {chosen.diameter:g}, sensitivity {chosen.sensitivity:g}"
+            )
+            return chosen
+
         def announce(server: Server) -> None:
             """Print the address of the page."""
             _print_session_notes(
                 server.sessions, [path for _, path in paths], host, tls is not None
             )
-            typer.echo(f"clew annotate: {address}")
-            sys.stdout and sys.stdout.flush()
-            print_note("Ctrl-C ends it.")
+            print_address()
 
         server = Server(
             open_sessions,

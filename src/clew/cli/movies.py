@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.io.annotations import AnnotationReading
     from clew.tracking.movie import Movie
     from clew.tracking.segmentation import DetectionSettings
+
+    ChooseDetection = Callable[[FrameSource, DetectionSettings], DetectionSettings]
 
 MoviePath = Annotated[
     Path | None,
@@ -149,6 +152,21 @@ AttachDistance = Annotated[
         "neighboring detections.",
     ),
 ]
+LINKS = "A table of links with the columns frame, source, target (labels) and numbers, such as a score of a network."
+LinksPath = Annotated[Path | None, typer.Option("--links", metavar="PATH", help=LINKS)]
+ManyLinks = Annotated[
+    list[Path] | None,
+    typer.Option("--links", metavar="PATH", help=f"{LINKS} Once for each movie."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        show_default="all",
+        help="Columns of a table of detections to learn from, separated by commas; none for none.",
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -174,20 +192,77 @@ def open_input(
     frames: str | None = None,
     radius: float | None = None,
     detect_jobs: int | None = None,
+    links: Path | None = None,
+    columns: str | None = None,
+    choose_detection: ChooseDetection | None = None,
 ) -> Movie | DetectionTable:
     """Open the movie or table that the options describe, and print what was chosen.
 
-    With `detect_jobs`, the cells of a movie without masks are detected first.
+    With `detect_jobs`, the cells of a movie without masks are detected first, with the
+    settings that `choose_detection` returns for the images and the default ones.
     """
+    opened = _open_whole(
+        movie,
+        labels,
+        images,
+        spacing,
+        channel,
+        sparse,
+        radius,
+        detect_jobs,
+        choose_detection,
+    )
+    return select_frames_option(_add_columns(opened, links, columns), frames)
+
+
+def _add_columns(
+    movie: Movie | DetectionTable, links: Path | None, columns: str | None
+) -> Movie | DetectionTable:
+    """Add a table of links, and select columns of cells; print what there is."""
+    import numpy as np
+
+    from clew.tracking.detections import DetectionTable
+    from clew.tracking.io.user_columns import read_links, select_columns
+    from clew.tracking.user_columns import NO_COLUMNS, ColumnTable, UserColumns
+
+    given = movie.user_columns or NO_COLUMNS
+    cells = given.cells
+    if columns is not None:
+        nothing = np.zeros(0, dtype=np.int64)
+        known = cells or ColumnTable(nothing, nothing[:, None], {})
+        names = [] if columns == "none" else columns.split(",")
+        cells = select_columns(known, names)
+    table = None if links is None else read_links(links)
+    if cells is None and table is None and not given.cells:
+        return movie
+    found = UserColumns(cells, table)
+    if groups := found.list_groups():
+        print_note(f"{movie.name}: learned weights use {', '.join(sorted(groups))}")
+    if isinstance(movie, DetectionTable):
+        movie.user_columns = found
+        return movie
+    return replace(movie, user_columns=found)
+
+
+def _open_whole(
+    movie: Path | None,
+    labels: Path | None,
+    images: Path | None,
+    spacing: str | None,
+    channel: int | None,
+    sparse: bool,
+    radius: float | None,
+    detect_jobs: int | None,
+    choose_detection: ChooseDetection | None,
+) -> Movie | DetectionTable:
+    """Open all frames of the movie or table that the options describe."""
     from clew.tracking.io.tables import is_table
     from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
     if movie is not None and labels is None and is_table(movie) and _is_points(movie):
-        return select_frames_option(
-            _open_table(movie, images, sizes, channel, sparse, radius), frames
-        )
+        return _open_table(movie, images, sizes, channel, sparse, radius)
     if radius is not None:
         raise InputError(
             "--radius applies to tables of points; label images have masks already"
@@ -206,7 +281,7 @@ def open_input(
     except MissingMasks:
         if movie is None or detect_jobs is None:
             raise
-        _detect_missing_masks(movie, sizes, channel, detect_jobs)
+        _detect_missing_masks(movie, sizes, channel, detect_jobs, choose_detection)
         opened = open_files()
     print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
     if is_raw_image(opened.label(0)):
@@ -214,7 +289,7 @@ def open_input(
             f"warning: the labels of {opened.name} look like gray values; are these raw images? Pass raw images with "
             "--images, and label images with --labels"
         )
-    return select_frames_option(opened, frames)
+    return opened
 
 
 def _is_points(path: Path) -> bool:
@@ -261,7 +336,11 @@ def detect_cells(
 
 
 def _detect_missing_masks(
-    movie: Path, spacing: tuple[float, ...] | None, channel: int | None, jobs: int
+    movie: Path,
+    spacing: tuple[float, ...] | None,
+    channel: int | None,
+    jobs: int,
+    choose: ChooseDetection | None,
 ) -> None:
     """Detect the cells of a movie that has images only."""
     from clew.tracking.movie import open_frames
@@ -274,6 +353,8 @@ def _detect_missing_masks(
     )
     pictures = open_frames(movie, channel=channel)
     settings = DetectionSettings(spacing=spacing or pictures.spacing)
+    if choose is not None:
+        settings = choose(pictures, settings)
     print_note(detect_cells(pictures, folder, settings, jobs))
 
 
@@ -319,14 +400,22 @@ def open_inputs(
     movies: list[Path] | None,
     labels: list[Path] | None,
     images: list[Path] | None,
+    links: list[Path] | None = None,
     **options: Any,
 ) -> list[Movie | DetectionTable]:
     """Open all movies; `options` are those of `open_input` and apply to each."""
     movies = movies or []
     labels = labels or []
     images = images or []
+    links = links or []
     n = max(len(movies), len(labels))
-    for name, paths in (("MOVIE", movies), ("--labels", labels), ("--images", images)):
+    given = {
+        "MOVIE": movies,
+        "--labels": labels,
+        "--images": images,
+        "--links": links,
+    }
+    for name, paths in given.items():
         if paths and len(paths) != n:
             raise InputError(
                 f"got {n} movies and {len(paths)} × {name}; expected one for each movie, or none"
@@ -336,7 +425,13 @@ def open_inputs(
         return paths[k] if paths else None
 
     return [
-        open_input(select(movies, k), select(labels, k), select(images, k), **options)
+        open_input(
+            select(movies, k),
+            select(labels, k),
+            select(images, k),
+            links=select(links, k),
+            **options,
+        )
         for k in range(max(n, 1))
     ]
 
@@ -384,12 +479,22 @@ def open_masked_movie(
     frames: str | None = None,
     radius: float | None = None,
     detect_jobs: int | None = None,
+    choose_detection: ChooseDetection | None = None,
 ) -> Movie:
-    """Open a movie that must have label images; `detect_jobs` as in `open_input`."""
+    """Open a movie that must have label images; the last two as in `open_input`."""
     from clew.tracking.movie import Movie
 
     opened = open_input(
-        movie, labels, images, spacing, channel, sparse, frames, radius, detect_jobs
+        movie,
+        labels,
+        images,
+        spacing,
+        channel,
+        sparse,
+        frames,
+        radius,
+        detect_jobs,
+        choose_detection=choose_detection,
     )
     if not isinstance(opened, Movie):
         raise InputError(
@@ -458,19 +563,24 @@ def find_input_problem(
             "each frame has at most one cell; are these foreground masks? Label images have a different number "
             "for each cell"
         )
+    problems = []
     if within := _find_empty_between(empty, n_frames):
-        which = f"frame {within[0]}" + (
-            f" and {len(within) - 1} more" if len(within) > 1 else ""
+        problems.append(
+            f"frame {_list_frames(within)} has no cells, but frames before and after do; tracks continue over it where "
+            "their cells are found again. Are masks missing?"
         )
-        return f"{which} has no cells, but frames before and after do; tracks end there. Are masks missing?"
     if repeated:
-        numbers = ", ".join(map(str, repeated[:10]))
-        more = f" and {len(repeated) - 10} more" if len(repeated) > 10 else ""
-        return (
-            f"all cells of frame {numbers}{more} are where they were in the frame before. Are frames duplicated? "
-            "Cells move farther in the frame after"
+        problems.append(
+            f"all cells of frame {_list_frames(repeated)} are where they were in the frame before. Are frames "
+            "duplicated? Cells move farther in the frame after"
         )
-    return ""
+    return " ".join(problems)
+
+
+def _list_frames(frames: Sequence[int]) -> str:
+    """List the numbers of frames, ten at most."""
+    more = f" and {len(frames) - 10} more" if len(frames) > 10 else ""
+    return ", ".join(map(str, frames[:10])) + more
 
 
 def _find_empty_between(empty: tuple[int, ...], n_frames: int) -> list[int]:

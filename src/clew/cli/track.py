@@ -31,14 +31,17 @@ from clew.cli.lineages import (
 from clew.cli.movies import (
     AttachDistance,
     Channel,
+    Columns,
     Complete,
     Events,
     Frames,
     ImagesPath,
     Jobs,
     LabelsPath,
+    LinksPath,
     ManyImages,
     ManyLabels,
+    ManyLinks,
     MoviePath,
     MoviePaths,
     Neighbours,
@@ -99,6 +102,8 @@ def train(
     channel: Channel = None,
     sparse: Sparse = False,
     frames: Frames = None,
+    links: ManyLinks = None,
+    columns: Columns = None,
     neighbours: Neighbours = None,
     reach: Reach = None,
     events: Events = "auto",
@@ -146,11 +151,13 @@ def train(
         movies,
         labels,
         images,
+        links,
         spacing=spacing,
         channel=channel,
         sparse=sparse,
         frames=frames,
         radius=radius,
+        columns=columns,
     )
     if len(annotations) != len(opened):
         raise InputError(
@@ -242,6 +249,8 @@ def track(
     channel: Channel = None,
     sparse: Sparse = False,
     frames: Frames = None,
+    links: LinksPath = None,
+    columns: Columns = None,
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     neighbours: Neighbours = None,
     reach: Reach = None,
@@ -252,7 +261,7 @@ def track(
             metavar="N",
             min=0,
             max=32,
-            show_default="from the movie",
+            show_default="32",
             help="Most frames that a cell may be missing from the masks within its track; 0 closes no gaps.",
         ),
     ] = None,
@@ -288,7 +297,17 @@ def track(
     check_folder(output)
     check_result_folder(output, overwrite=overwrite)
     opened = open_input(
-        movie, labels, images, spacing, channel, sparse, frames, radius, jobs
+        movie,
+        labels,
+        images,
+        spacing,
+        channel,
+        sparse,
+        frames,
+        radius,
+        jobs,
+        links,
+        columns,
     )
     wanted = (
         default_formats(opened)

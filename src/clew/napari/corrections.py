@@ -12,6 +12,7 @@ from scipy.spatial import KDTree
 from clew.annotation.annotator import Annotator
 from clew.annotation.answers import Answer
 from clew.annotation.cell_positions import Positions
+from clew.annotation.changes import Outcome
 from clew.annotation.mask_edits import Edit
 from clew.annotation.mask_state import MaskState
 from clew.errors import InputError
@@ -55,6 +56,15 @@ def store_painted_frame(annotator: Annotator, frame: int, painted: NDArray[Any])
 
         annotator.edit_masks(frame, paint)
     return len(changes)
+
+
+def erase_cell(annotator: Annotator, frame: int, label: int) -> Outcome:
+    """Give the pixels of a cell that is none to the background."""
+
+    def make_edit(masks: MaskState, _: list[int]) -> Edit:
+        return masks.paint(frame, np.flatnonzero(masks.movie.label(frame) == label), 0)
+
+    return annotator.edit_masks(frame, make_edit)
 
 
 def list_track_answers(
@@ -103,17 +113,33 @@ def find_cells(positions: Positions, table: NDArray[np.float64]) -> NDArray[np.i
     label = np.zeros(len(table), dtype=np.int64)
     for frame in np.unique(table[:, 1]).astype(int).tolist():
         rows = np.flatnonzero(table[:, 1] == frame)
-        cells = positions.detections(frame)
-        if not 0 <= frame < positions.n_frames or not len(cells):
-            raise InputError(f"frame {frame} of the Tracks layer has no cells")
-        tree = KDTree(cells.position)
-        distance, nearest = tree.query(table[rows, 2:])
-        gaps, _ = tree.query(cells.position, k=min(2, len(cells.position)))
-        limit = np.inf if len(cells.position) < 2 else np.median(gaps[:, -1]) / 2
-        if (distance > limit).any() or len(np.unique(nearest)) < len(rows):
-            raise InputError(
-                f"frame {frame} of the Tracks layer has points that are no cells of "
-                "the masks, or a cell twice"
-            )
-        label[rows] = cells.label[nearest]
+        label[rows] = find_cells_at(positions, frame, table[rows, 2:])
     return label
+
+
+def find_cells_at(
+    positions: Positions, frame: int, points: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return (n,) the labels of the cells of a frame at points (n, ndim)."""
+    label = match_cells(positions, frame, points)
+    if not label.all() or len(np.unique(label)) < len(label):
+        raise InputError(
+            f"frame {frame} of the edited tracks has points that are no cells of the "
+            "masks, or a cell twice"
+        )
+    return label
+
+
+def match_cells(
+    positions: Positions, frame: int, points: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return (n,) the labels of the nearest cells; 0 for points far from any."""
+    is_frame = 0 <= frame < positions.n_frames
+    cells = positions.detections(frame) if is_frame else None
+    if cells is None or not len(cells):
+        return np.zeros(len(points), dtype=np.int64)
+    tree = KDTree(cells.position)
+    distance, nearest = tree.query(points)
+    gaps, _ = tree.query(cells.position, k=min(2, len(cells.position)))
+    limit = np.inf if len(cells.position) < 2 else np.median(gaps[:, -1]) / 2
+    return np.where(distance <= limit, cells.label[nearest], 0)

@@ -12,6 +12,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,15 @@ from clew.annotation.store.history import Author
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.worker import LearningWorker
 from clew.errors import ClewError
-from clew.napari.corrections import list_track_answers, store_painted_frame
+from clew.napari.corrections import (
+    erase_cell,
+    list_track_answers,
+    store_painted_frame,
+)
 from clew.napari.layers import EVENT_NAMES
 from clew.napari.overlay import CELLS, LINKS, QuestionOverlay
 from clew.napari.panel import NO_IMAGE, Panel
+from clew.napari.track_edit import AUTHOR, TracksLink, find_edited_tracks
 from clew.tracking.io.napari import NapariTracks, make_napari_tracks
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -40,7 +46,15 @@ TRACKS = "clew: tracks"
 POLL_MILLISECONDS = 10
 SETTLE_MILLISECONDS = 200
 """After the last change of a Tracks layer, whose data and graph are set one by one."""
-KEYS = {"y": "yes", "n": "no", "j": "say", "k": "skip", "h": "blink", "u": "undo"}
+KEYS = {
+    "y": "yes",
+    "n": "no",
+    "j": "say",
+    "c": "erase",
+    "k": "skip",
+    "h": "blink",
+    "u": "undo",
+}
 QUESTIONS = {
     "move": "Does cell {0} move to {1}?",
     "divide": "Does cell {0} divide into {1}?",
@@ -70,6 +84,8 @@ class AnnotationDock:
         The question that is shown.
     draft : tuple of two lists
         Cells that were clicked in the first and in the second frame.
+    link : TracksLink or None
+        To the tracks that napari-track-edit shows, if it does.
     held : list of float
         CPU seconds for which each call held the thread of Qt.
     """
@@ -91,6 +107,7 @@ class AnnotationDock:
         self.asked: AskedQuestion | None = None
         self.draft: tuple[list[int], list[int]] = ([], [])
         self.lineage: Lineage | None = None
+        self.link: TracksLink | None = None
         self.held: list[float] = []
         self._has_news = False
         self._is_ours = False
@@ -107,10 +124,18 @@ class AnnotationDock:
         self._settle.timeout.connect(self._read_tracks)
         for event in (viewer.layers.events.inserted, viewer.layers.events.removed):
             event.connect(self._list_layers)
-        for key, name in KEYS.items():
-            viewer.bind_key(key, self._make_key_handler(name), overwrite=True)
         viewer.mouse_drag_callbacks.append(self._on_mouse)
         self._list_layers()
+
+    def _bind_keys(self, layer: Any) -> None:
+        """Answer by keys while a layer is active.
+
+        Keys of the viewer would collide with those of other plugins, and layers of
+        napari-track-edit have their own.
+        """
+        if not type(layer).__module__.startswith("napari_track_edit"):
+            for key, name in KEYS.items():
+                layer.bind_key(key, self._make_key_handler(name), overwrite=True)
 
     def _make_key_handler(self, name: str) -> Callable[[Any], None]:
         def on_key(_: Any) -> None:
@@ -155,6 +180,7 @@ class AnnotationDock:
             with self._hold():
                 call()
             return
+        self._follow_track_edit()
         if self._has_news:
             self._has_news = False
             with self._hold():
@@ -183,6 +209,8 @@ class AnnotationDock:
     def _list_layers(self, _: Any = None) -> None:
         """Offer the layers of the viewer; those of the dock are no choice."""
         with self._hold():
+            for layer in self.viewer.layers:
+                self._bind_keys(layer)
             kinds = [(layer.name, type(layer).__name__) for layer in self.viewer.layers]
             labels = [name for name, kind in kinds if kind == "Labels"]
             images = [name for name, kind in kinds if kind == "Image"]
@@ -195,6 +223,7 @@ class AnnotationDock:
             "yes": self.confirm,
             "no": self.deny,
             "say": self.say_draft,
+            "erase": self.erase_cell,
             "skip": self.skip,
             "blink": self.blink,
             "undo": self.undo,
@@ -298,46 +327,56 @@ class AnnotationDock:
             f"Frame {question.frame} to {question.frame + 1}: {words}"
         )
         self.panel.set_asking(True)
-        active = self.viewer.layers.selection.active
-        if type(active).__name__ == "Image":
-            # Image layers have a meaning of their own for Y.
+        if self.viewer.layers.selection.active is None:
             self.viewer.layers.selection.active = self.labels
         positions = annotator.session.positions
         shown = question.frame if question.sources else question.frame + 1
         self.overlay.show(positions, question.frame, question.sources, question.targets)
         self.overlay.go_to(positions, shown, cells)
 
-    def _answer(self, answer: Callable[[Annotator, AskedQuestion], Any]) -> None:
-        """Store an answer to the question that is shown, and ask the next one."""
+    def _answer(self, answer: Answer | None, is_correction: bool = False) -> None:
+        """Store an answer to the question that is shown, or skip it; ask the next."""
         annotator = self.annotator
         asked = self.asked
         if annotator is None or asked is None:
             return
         self.asked = None  # a second key press must not answer a question not yet seen
         self.panel.set_asking(False)
+        self._follow_track_edit()
+        link = self.link
+        changes = (
+            ([], []) if link is None or answer is None else link.list_changes(answer)
+        )
+        author = AUTHOR if any(changes) else None
 
         def work() -> list[AskedQuestion]:
-            answer(annotator, asked)
+            if answer is None:
+                annotator.skip(asked)
+            else:
+                annotator.say(answer, asked, is_correction, author)
             return annotator.list_questions()
 
-        self._do(work, self._after_answer)
+        def finish(questions: list[AskedQuestion]) -> None:
+            if link is not None and any(changes):
+                link.apply(changes)
+            self.panel.status.setText(f"Answers: {annotator.n_answers}")
+            self._show_question(questions)
 
-    def _after_answer(self, questions: list[AskedQuestion]) -> None:
-        if self.annotator is not None:
-            self.panel.status.setText(f"Answers: {self.annotator.n_answers}")
-        self._show_question(questions)
+        self._do(work, finish)
 
     def confirm(self) -> None:
         """Answer that the event in question happened."""
-        self._answer(Annotator.confirm)
+        if self.asked is not None:
+            self._answer(self.asked.answer)
 
     def deny(self) -> None:
         """Answer that the event in question did not happen."""
-        self._answer(Annotator.deny)
+        if self.asked is not None:
+            self._answer(replace(self.asked.answer, happened=False))
 
     def skip(self) -> None:
         """Ask another question."""
-        self._answer(Annotator.skip)
+        self._answer(None)
 
     def say_draft(self) -> None:
         """Answer by the cells that were clicked."""
@@ -353,7 +392,37 @@ class AnnotationDock:
             )
             return
         answer = Answer.of(asked.question.frame, event, sources, targets)
-        self._answer(lambda annotator, asked: annotator.say(answer, asked, True))
+        self._answer(answer, is_correction=True)
+
+    def erase_cell(self) -> None:
+        """Remove the cell that was clicked, or the only one in question."""
+        annotator = self.annotator
+        asked = self.asked
+        if annotator is None or asked is None:
+            return
+        question = asked.question
+        chosen = self.draft if any(self.draft) else (question.sources, question.targets)
+        cells = [
+            (question.frame + side, label)
+            for side, labels in enumerate(chosen)
+            for label in labels
+        ]
+        if len(cells) != 1:
+            self.panel.status.setText(
+                "Click the outline that is no cell, then press C."
+            )
+            return
+        frame, label = cells[0]
+        self.asked = None
+        self.panel.set_asking(False)
+        work = partial(erase_cell, annotator, frame, label)
+
+        def finish(_: Outcome) -> None:
+            self.panel.status.setText(f"Cell {label} of frame {frame} is removed.")
+            self._show_masks([frame])
+            self._ask()
+
+        self._do(work, finish)
 
     def blink(self) -> None:
         """Show the other frame of the question."""
@@ -370,7 +439,11 @@ class AnnotationDock:
             return
         self.asked = None
         self.panel.set_asking(False)
-        self._do(annotator.undo, self._after_undo)
+        last = annotator.session.store.last_entry()
+        if self.link is not None and last is not None and last.author == AUTHOR:
+            self.link.undo()
+        else:
+            self._do(annotator.undo, self._after_undo)
 
     def _after_undo(self, outcome: Outcome) -> None:
         text = "There is nothing to undo."
@@ -528,6 +601,29 @@ class AnnotationDock:
         with self._hold():
             self._do(work, finish)
 
+    # Other programs
+
+    def _follow_track_edit(self) -> None:
+        """Listen to the tracks that napari-track-edit shows now, if it does."""
+        tracks = find_edited_tracks(self.viewer)
+        if self.link is not None and (
+            tracks is not self.link.tracks or self.annotator is not self.link.annotator
+        ):
+            self.link.close()
+            self.link = None
+        if self.link is None and tracks is not None and self.annotator is not None:
+            self.link = TracksLink(tracks, self.annotator, self._store_action)
+
+    def _store_action(self, work: Callable[[], Any]) -> None:
+        """Store what an action of another program says."""
+
+        def finish(_: Any) -> None:
+            self.panel.status.setText("The edit of the tracks is stored.")
+            self.asked = None
+            self._ask()
+
+        self._do(work, finish)
+
     # Results
 
     def _show_errors(self, estimate: dict[str, Any] | None) -> None:
@@ -560,6 +656,9 @@ class AnnotationDock:
         self.annotator = None
         self.asked = None
         self.lineage = None
+        if self.link is not None:
+            self.link.close()
+            self.link = None
         if annotator is not None:
             self.labels.events.paint.disconnect(self._on_paint)
             self._pool.submit(annotator.close)
@@ -568,9 +667,15 @@ class AnnotationDock:
         """End learning, and leave the keys and the mouse of the viewer alone."""
         self._close_movie()
         self._pool.shutdown(wait=True)
-        for key in KEYS:
-            with contextlib.suppress(KeyError, ValueError):
-                self.viewer.bind_key(key, None)
+        for event in (
+            self.viewer.layers.events.inserted,
+            self.viewer.layers.events.removed,
+        ):
+            event.disconnect(self._list_layers)
+        for layer in self.viewer.layers:
+            for key in KEYS:
+                with contextlib.suppress(KeyError, ValueError):
+                    layer.bind_key(key, None)
         with contextlib.suppress(ValueError):
             self.viewer.mouse_drag_callbacks.remove(self._on_mouse)
 

@@ -24,6 +24,7 @@ from clew.utils.validation import (
 
 if TYPE_CHECKING:  # movie imports this module
     from clew.tracking.movie import Movie
+    from clew.tracking.user_columns import UserColumns
 
 Floats = NDArray[np.floating[Any]]
 
@@ -184,11 +185,14 @@ class DetectionTable:
         Factors of positions to physical units, if any.
     excerpt : range or None
         Frames of a longer table; None for a whole one.
+    user_columns : UserColumns or None
+        Other columns, and those of links.
     """
 
     movie: Movie | None = None
     source = "a table of detections"
     spacing: tuple[float, ...] | None = None
+    user_columns: UserColumns | None = None
 
     def __init__(
         self,
@@ -283,6 +287,8 @@ class DetectionTable:
         part.excerpt = which if self.excerpt is None else self.excerpt[frames]
         part.source = self.source
         part.spacing = self.spacing
+        if self.user_columns is not None:
+            part.user_columns = self.user_columns.select_frames(which)
         return part
 
     def detections(self, t: int) -> Detections:

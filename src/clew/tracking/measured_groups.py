@@ -13,6 +13,7 @@ import numpy as np
 
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.scales import sample_frames
+from clew.tracking.user_columns import get_user_columns, is_user_group
 
 POINTS = frozenset({"border"})
 OF_IMAGES = frozenset({"intensity", "histogram"})
@@ -53,8 +54,12 @@ def are_markers(source: Source) -> bool:
 
 
 def find_informative_groups(source: Source) -> frozenset[str]:
-    """Return the groups of a movie's measurements without those of markers."""
-    return source.has - OF_MASKS if are_markers(source) else source.has
+    """Return the groups of a movie's measurements without those of markers.
+
+    The columns of the user are among them.
+    """
+    measured = source.has - OF_MASKS if are_markers(source) else source.has
+    return measured | get_user_columns(source).list_groups()
 
 
 def find_generic_set(groups: Set[str]) -> str:
@@ -68,4 +73,5 @@ def describe_groups(groups: Set[str], source: Source) -> str:
     note = ""
     if "size" in source.has and "size" not in groups:
         note = " (the masks are markers: their size and shape are left out)"
-    return f"measurements: {find_generic_set(groups)}{note}"
+    given = "".join(f", {group}" for group in sorted(filter(is_user_group, groups)))
+    return f"measurements: {find_generic_set(groups)}{given}{note}"

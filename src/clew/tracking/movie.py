@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from clew.utils.validation import (
     check_path,
     short_repr,
 )
+
+if TYPE_CHECKING:
+    from clew.tracking.user_columns import UserColumns
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Folders of masks beside a sequence of the Cell Tracking Challenge, best first;
@@ -55,6 +58,8 @@ class Movie:
     excerpt : range or None
         Frames of a longer movie, by which files of annotations count; None for a
         whole one.
+    user_columns : UserColumns or None
+        Numbers of cells and links that came with the movie.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Movie:
     source: str = ""
     folder: Path | None = None
     excerpt: range | None = None
+    user_columns: UserColumns | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -207,7 +213,12 @@ class Movie:
         images = None if self.images is None else Excerpt(self.images, which)
         excerpt = which if self.excerpt is None else self.excerpt[frames]
         labels = Excerpt(self.labels, which)
-        return replace(self, labels=labels, images=images, excerpt=excerpt)
+        columns = self.user_columns
+        if columns is not None:
+            columns = columns.select_frames(which)
+        return replace(
+            self, labels=labels, images=images, excerpt=excerpt, user_columns=columns
+        )
 
 
 def open_frames(

@@ -19,6 +19,7 @@ from clew.tracking.profile import LEVELS, TrainingRange, parse_events
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.prior import weights_by_name
+from clew.tracking.user_columns import Standard
 from clew.utils import storage
 from clew.utils.parameters import check_fitted
 
@@ -48,6 +49,9 @@ def save_tracker(tracker: Tracker, path: str | Path) -> None:
         "reach": tracker.reach,
         "prior": prior,
         "groups": sorted(tracker.groups_),
+        "standards": {
+            name: list(tracker.standards_[name]) for name in tracker.standards_
+        },
         "algorithm": asdict(algorithm)
         if isinstance(algorithm, Algorithm)
         else algorithm,
@@ -100,11 +104,16 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
         tracker.domain_ = TrainingRange(
             {name: [*map(float, own["domain"][name])] for name in own.get("domain", {})}
         )
+        tracker.standards_ = {
+            name: Standard(*map(float, numbers))
+            for name, numbers in own.get("standards", {}).items()
+        }
         parse_events(tracker.events)
         tracker.prior = prior
         if prior not in ("generic", None):
             tracker.prior = _with_weights(Tracker(), groups, names, arrays[PRIOR])
             tracker.prior.calibration_ = _calibration(own.get("prior_calibration"))
+            tracker.prior.standards_ = tracker.standards_
     known = feature_names(groups)
     # Older files have weights of gaps, which are not scored by these weights any more.
     is_kept = [not name.startswith(f"{Event.GAP}:") for name in names]

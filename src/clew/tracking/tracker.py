@@ -69,6 +69,13 @@ from clew.tracking.training.prior import (
 )
 from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate
+from clew.tracking.user_columns import (
+    Standard,
+    add_user_columns,
+    get_user_columns,
+    is_user_group,
+    measure_standards,
+)
 from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
 from clew.utils.validation import check_bool, check_int, check_path, short_repr
@@ -132,8 +139,8 @@ class Tracker(Parametrized):
         each movie whether its masks have splits and merges. Annotated events are
         always possible.
     max_gap : int, optional
-        Frames that a cell may be missing from the masks within its track; from the
-        movie's motion unless given. 0 closes no gaps.
+        Frames that a cell may be missing from the masks within its track; 32 unless
+        given. 0 closes no gaps.
     fill : bool
         Whether cells that are missing within tracks are recovered, with a mask. They
         have the column "recovered". Without, gaps of one frame are events, and longer
@@ -183,6 +190,8 @@ class Tracker(Parametrized):
         Measurements that the last movie was tracked by, in words.
     learned_kinds_ : list of EventKinds
         Kinds of events of each movie that was learned from.
+    standards_ : dict of Standard
+        Mean and deviation of each column of the user, by group.
     coverage_ : Coverage
         Annotated events among the candidates of the last movie, or of all movies that
         were learned from.
@@ -197,6 +206,7 @@ class Tracker(Parametrized):
     domain_: TrainingRange
     unfamiliar_: str
     label_faults_: LabelFaults
+    standards_: dict[str, Standard]
 
     def __init__(
         self,
@@ -248,6 +258,7 @@ class Tracker(Parametrized):
         tracker.events_ = frozenset()
         tracker.domain_ = TrainingRange.generic()
         tracker.calibration_ = GENERIC_CALIBRATION
+        tracker.standards_ = {}
         return tracker
 
     def fit(
@@ -283,7 +294,9 @@ class Tracker(Parametrized):
         movies, tables = _as_lists(movie, annotations)
         executor = make_executor(client, self.n_jobs)
         sources = [self.measure(item, executor) for item in movies]
-        groups = frozenset.intersection(*map(find_informative_groups, sources))
+        groups = _find_common_groups(sources)
+        known = self.prior.standards_ if isinstance(self.prior, Tracker) else {}
+        self.standards_ = measure_standards(sources, groups) | known
         names = feature_names(groups)
         prior = scale_prior(self.prior, names)
         tables = [
@@ -502,6 +515,7 @@ class Tracker(Parametrized):
     ) -> FramePairBuilder:
         """A builder of frame pairs; weights `w` decide kinds that are not known."""
         executor = executor or ThreadExecutor(self.n_jobs)
+        source = add_user_columns(source, groups, getattr(self, "standards_", {}))
         profile = profile_movie(
             source,
             w,
@@ -529,16 +543,18 @@ class Tracker(Parametrized):
         """
         if self.origin_ is Origin.GENERIC:
             return GENERIC_SETS[find_generic_set(find_informative_groups(source))]
-        known = set(feature_names(source.has))
+        available = source.has | get_user_columns(source).list_groups()
+        known = set(feature_names(available))
         missing = [name for name in self.feature_names_ if name not in known]
         if missing:
-            lacking = ", ".join(sorted(self.groups_ - source.has))
+            lacking = ", ".join(sorted(self.groups_ - available))
             raise InputError(
                 f"{source.name} has no measurements of {lacking}, which {len(missing)} "
                 f"of the learned weights are for (the first is {missing[0]!r}); give "
-                "the movie's images, or learn weights without them"
+                "the movie's images, a table with these columns or links, or learn "
+                "weights without them"
             )
-        return self.groups_ & source.has
+        return self.groups_ & available
 
 
 def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:
@@ -562,6 +578,20 @@ def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations
             "nothing is annotated; at least a few events are needed to learn from"
         )
     return list(movie), list(annotations)
+
+
+def _find_common_groups(sources: Sequence[Source]) -> frozenset[str]:
+    """Return the groups of measurements that all movies have."""
+    found = list(map(find_informative_groups, sources))
+    common = frozenset.intersection(*found)
+    lost = [group for group in frozenset.union(*found) - common if is_user_group(group)]
+    if lost:
+        warnings.warn(
+            f"not all movies have {', '.join(sorted(lost))}; learning goes without",
+            DataWarning,
+            stacklevel=3,
+        )
+    return common
 
 
 def _check_movie_annotations(annotations: Annotations, source: Source) -> Annotations:

@@ -1,14 +1,16 @@
-"""Frames that a microscope or an export wrote twice."""
+"""Frames that a microscope or an export wrote twice, or not at all."""
 
 import numpy as np
 import pytest
 
 from clew.cli.movies import find_input_problem
 from clew.parallel import ThreadExecutor
+from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.label_layers import write_label_images
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import LineageInParts
+from clew.tracking.tracker import Tracker
 
 
 def make_lineage(n_cells, repeated):
@@ -36,3 +38,37 @@ def test_few_cells_may_stay(tmp_path):
     tracked = LineageInParts(make_lineage(2, {2}), 4)
     counts = write_label_images(tmp_path, None, tracked, ThreadExecutor(1))
     assert counts.find_repeated_frames() == []
+
+
+@pytest.mark.parametrize(
+    ("times", "empty"),
+    [
+        ([0, 1, 2, 3, 3, 5, 6, 7, 7, 7, 10, 11, 12, 13], ()),
+        ([0, 1, 2, 3, 5, 6, 7, 10, 11, 12, 13], ()),
+        (list(range(14)), (5, 6)),
+        (list(range(14)), (3, 8, 9)),
+    ],
+    ids=["repeated", "left out", "two empty", "empty twice"],
+)
+def test_tracks_continue_over_faulty_frames(times, empty):
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(np.arange(6), np.arange(6)), axis=-1).reshape(-1, 2)
+    steps = rng.normal(0, 1.5, (36, 2)) + rng.normal(0, 0.5, (14, 36, 2))
+    place = 30.0 * grid + rng.normal(0, 2, (36, 2)) + steps.cumsum(axis=0)
+    shown = [t for t in range(len(times)) if t not in empty]
+    table = DetectionTable(
+        np.repeat(shown, 36),
+        np.tile(np.arange(1, 37), len(shown)),
+        np.concatenate([place[times[t]] for t in shown]),
+    )
+    lineage = Tracker.generic(n_jobs=1, cache=None).track(table)
+    # over empty frames, cells that moved oddly may stay apart
+    n_apart = len(lineage.tracks) - 36
+    assert n_apart <= (4 if empty else 0)
+    assert len(lineage.frame) >= 36 * len(times) - 2 * n_apart
+
+
+def test_all_faulty_frames_are_listed():
+    words = find_input_problem(20, 400, (3, 4, 19), [7, 9])
+    assert words.startswith("frame 3, 4 has no cells")
+    assert "frame 7, 9 are where they were" in words

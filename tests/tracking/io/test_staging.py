@@ -1,5 +1,6 @@
 """Several files replaced as one: cut short at any step, the folder is as before or as after, and never between."""
 
+import contextlib
 import errno
 import json
 import os
@@ -92,15 +93,17 @@ def test_what_fails_leaves_everything_as_it_was(tmp_path, error, older):
         assert not (tmp_path / "some").exists()
 
 
-def count_steps(monkeypatch, limit):
-    """Let the `limit`-th change of the file system kill the process, before or after it happens."""
+def count_steps(monkeypatch, limit, error=None):
+    """Let the `limit`-th change of the file system kill the process, or raise `error` once."""
     steps = []
 
     def counted(original):
         def step(*args, **kwargs):
-            if len(steps) >= limit:
+            if len(steps) >= limit and error is None:
                 raise Killed
             steps.append(args)
+            if len(steps) == limit + 1 and error is not None:
+                raise error
             return original(*args, **kwargs)
 
         return step
@@ -149,6 +152,25 @@ def test_killed_at_every_step(tmp_path, monkeypatch, after):
         assert sorted(state == NEW for state in states) == [
             state == NEW for state in states
         ]
+
+
+def test_interrupt_at_any_step_leaves_a_whole_result(tmp_path, monkeypatch):
+    states = []
+    for limit in range(100):
+        folder = tmp_path / str(limit)
+        write(folder, OLD)
+        with monkeypatch.context() as patch:
+            steps = count_steps(patch, limit, KeyboardInterrupt())
+            with contextlib.suppress(KeyboardInterrupt):
+                write(folder, NEW)
+        refuse_interrupted_write(folder)
+        assert content(folder) in (OLD, NEW)
+        states.append(content(folder) == NEW)
+        if len(steps) <= limit:
+            break
+    assert states == sorted(states)
+    assert not states[0]
+    assert states[-2]
 
 
 def test_two_writers(tmp_path):

@@ -8,7 +8,7 @@ from geff.convert import from_trackmate_xml_to_geff
 
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.track_tables import open_lineage
-from clew.tracking.io.trackmate_writer import write_trackmate
+from clew.tracking.io.trackmate import write_trackmate
 from clew.tracking.lineage.lineage import Lineage
 
 

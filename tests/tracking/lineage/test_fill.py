@@ -7,7 +7,14 @@ import pytest
 
 from clew.tracking.events import Event
 from clew.tracking.io.results import write_results
-from clew.tracking.lineage.fill import Template, add_recovered, place_mask
+from clew.tracking.lineage.fill import (
+    Template,
+    _cut_frame,
+    _Request,
+    add_recovered,
+    find_place,
+    place_mask,
+)
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
@@ -15,7 +22,7 @@ RADIUS = 4
 MISSING = {(3, 7), (5, 13), (6, 13), (7, 13)}
 
 
-def draw(missing=MISSING, frames=12, side=5, step=1, images=True):
+def draw(missing=MISSING, frames=12, side=5, step=1, images=True, offset=0):
     """Discs on a grid that move to the right, some without a mask."""
     shape = (20 * side, 20 * side + frames * step)
     labels = np.zeros((frames, *shape), np.uint8)
@@ -28,7 +35,7 @@ def draw(missing=MISSING, frames=12, side=5, step=1, images=True):
             pictures[t][inside] += 20 + 3 * k
             if (t, k + 1) not in missing:
                 labels[t][inside] = k + 1
-    return Movie.from_arrays(labels, pictures if images else None)
+    return Movie.from_arrays(labels, pictures + offset if images else None)
 
 
 def track(movie, **parameters):
@@ -49,6 +56,18 @@ def test_masks_are_recovered_where_the_cells_are(images):
         assert overlap.sum() > 0.95 * (whole.label(t) > 0).sum()
     assert len(lineage.tracks) == 25
     assert not np.isin(lineage.events.event, [Event.GAP, Event.APPEAR]).any()
+
+
+def test_place_does_not_depend_on_the_level_of_the_image():
+    found = []
+    for offset in (0, 1e5):
+        movie = draw(set(), frames=2, side=2, offset=offset)
+        (template,) = _cut_frame((movie, 0, np.array([1])))
+        request = _Request(template, template, 0.0, template.center + np.array([0, 2]))
+        place, correlation = find_place(request, movie.image(1))
+        assert np.abs(place - template.center - np.array([0, 1])).max() < 1e-6
+        found.append(correlation)
+    assert found[1] == pytest.approx(found[0], abs=0.02)
 
 
 def test_mask_stays_on_free_pixels():

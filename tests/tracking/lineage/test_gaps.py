@@ -15,6 +15,7 @@ from clew.tracking.lineage.gaps import (
     TrackLinks,
     find_gaps,
     measure_gap_scales,
+    measure_rim,
 )
 from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
@@ -191,7 +192,6 @@ def test_scales_are_those_of_the_movie():
     assert scales.deviation == pytest.approx(scales.deviation[0], rel=0.5)
     assert 0.5 < scales.deviation[0] < 3
     assert 15 < scales.spacing < 21
-    assert scales.longest_gap == 4
 
 
 def test_candidates_are_within_the_limit():
@@ -212,3 +212,14 @@ def test_empty_frame_is_bridged():
     assert gaps_of(lineage.events) >= {(4, label) for label in (7, 8, 9, 12, 13, 14)}
     filled = Tracker.generic(n_jobs=1).track(grid(missing))
     assert set(filled.recovered.frame.tolist()) == {4}
+
+
+def test_rim_is_where_cells_end():
+    links = links_of(grid(set(), frames=3))
+    place = links.position
+    outermost = int(np.argmin(place[:, 0]))
+    middle = int(np.argmin(np.linalg.norm(place - place.mean(axis=0), axis=1)))
+    rim = measure_rim(links, np.array([outermost, middle]))
+    # The border of the table is where the outermost cells are.
+    assert rim[0] == 1
+    assert rim[1] < 0.1

@@ -165,6 +165,10 @@ class Store:
         """Return whether there is a change to redo, except those of other pages."""
         return self._history.next_to_redo(other_pages) is not None
 
+    def last_entry(self) -> Entry | None:
+        """Return the last answer or edit that holds."""
+        return self._history.next_to_undo()
+
     def has_key(self, key: str) -> bool:
         """Return whether a change with this key is stored."""
         return key in self._history.by_key

@@ -1,13 +1,13 @@
 // Puts the page together: what is shown follows `state`, and every change of it ends up here.
 
 import { ACTIONS } from "./actions.js";
-import { getJson } from "./api.js";
 import { reselect } from "./asking.js";
 import { makeExports } from "./exports.js";
 import { makeHelp } from "./help.js";
 import { keyName, listenToKeys, makeButtons, showButtons } from "./keys.js";
 import { listenToServer, openMovie, rememberPlace, takeReply } from "./movie.js";
 import { showTools } from "./mending.js";
+import { makeOpening, openedMovies, showOpening } from "./opening.js";
 import { openOutbox, whyGone } from "./outbox.js";
 import { showSections } from "./sections.js";
 import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from "./panels.js";
@@ -20,7 +20,6 @@ import { listenToTime, showTime } from "./timeline.js";
 import { showTree } from "./tree.js";
 import { showQuestion } from "./words.js";
 
-const AGAIN = 300; // ms until the page asks again how far the opening is
 const switcher = document.getElementById("movie");
 
 function render() {
@@ -35,6 +34,7 @@ function render() {
   showSteering();
   showSliders();
   showSections();
+  showOpening();
   if (state.movie) showTree();
   redraw();
   rememberPlace();
@@ -48,22 +48,6 @@ function makeSwitcher() {
   switcher.addEventListener("change", () => openMovie(Number(switcher.value)));
 }
 
-/** The movies, as soon as they are open; until then the page shows what is being done. */
-async function openedMovies() {
-  for (;;) {
-    try {
-      const movies = await getJson("/api/movies");
-      state.opening = null;
-      return movies;
-    } catch (error) {
-      if (error.body?.kind !== "opening") throw error;
-      state.opening = error.body;
-      changed();
-      await new Promise((resolve) => setTimeout(resolve, AGAIN));
-    }
-  }
-}
-
 async function start() {
   makeButtons();
   makeHelp(ACTIONS, keyName);
@@ -72,6 +56,7 @@ async function start() {
   makeOverview();
   makeSteering();
   makeSliders();
+  makeOpening();
   listenToKeys();
   listenToTime();
   listenToPointer(document.querySelector("canvas.overlay"));

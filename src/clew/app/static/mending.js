@@ -44,7 +44,7 @@ function leave() {
 
 export function showTools() {
   tools.hidden = !isMending();
-  answers.hidden = isMending();
+  answers.hidden = isMending() || Boolean(state.opening?.detection);
   if (advice.textContent !== hint()) advice.textContent = hint();
 }
 
@@ -106,6 +106,9 @@ export function clickMask({ side, label }) {
   else return edit("merge", side, { cells: [chosen.label, label] });
   return changed();
 }
+
+/** Remove a cell that is none. */
+export const removeCell = ({ side, label }) => edit("delete", side, { cells: [label] });
 
 /** Send an edit; the frame as it was seen goes with it, so that nothing is done to masks that someone else changed. */
 function edit(kind, side, what) {

@@ -13,7 +13,6 @@ import { isFiltered } from "./steering.js";
 const box = document.getElementById("question");
 const [heading, reason] = [box.querySelector("h1"), box.querySelector("p")];
 const [cells, why] = reason.children; // the cells are seen in the panes, and heard here
-const bar = document.getElementById("opening");
 const sureness = document.getElementById("sureness");
 const hintBox = document.getElementById("hint");
 
@@ -27,15 +26,6 @@ export function showQuestion() {
   reason.classList.toggle("action", !question && state.mode === "questions" && !state.gone && anySkipped());
   showSureness(question);
   showHint();
-  showOpening();
-}
-
-/** How far the opening of the movies is; a bar without an end where nobody knows. */
-function showOpening() {
-  const { opening } = state;
-  bar.hidden = !opening;
-  if (opening?.total) bar.value = opening.done / opening.total;
-  else bar.removeAttribute("value");
 }
 
 /** Screen readers speak on every change of the text, so the same text is not set twice. */
@@ -61,6 +51,7 @@ function reasonNow(question) {
 }
 
 function idle() {
+  if (state.opening?.detection) return ["Are these the cells?", "This movie has no masks. Change the diameter (in pixels) and the sensitivity until the outlines fit. Cells that are not bright and roundish need another method: clew detect --method."];
   if (!state.movie && !state.gone) return ["Opening the movie …", state.opening?.doing ?? ""];
   if (isMending()) return ["Edit the outlines.", "Edits are stored beside the movie. Its own mask files do not change."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];

@@ -17,6 +17,7 @@ from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import Motion
 from clew.tracking.scales import Scales
+from clew.tracking.user_columns import Links
 from clew.utils.validation import check_int, check_positive
 
 NEIGHBOURS = 4
@@ -189,6 +190,7 @@ def find_candidates(
     reach: float,
     neighbours: int = NEIGHBOURS,
     overlap: Overlap | None = None,
+    links: Links | None = None,
     events: Collection[Event] = ALL_EVENTS,
     extra: EventTable | None = None,
 ) -> Candidates:
@@ -214,6 +216,8 @@ def find_candidates(
         lies beside them.
     overlap : Overlap, optional
         Of the masks.
+    links : Links, optional
+        Pairs of cells that the user lists; the nearest are neighbors too.
     events : collection of Event, optional
         Kinds of events that can happen.
     extra : EventTable, optional
@@ -238,6 +242,21 @@ def find_candidates(
             shared.target, shared.source, shared.volume, len(target), neighbours
         ),
     )
+    if links is not None:
+        steps = source.position[links.source] - target.position[links.target]
+        nearness = -np.linalg.norm(steps, axis=1)
+        forward = _merge_neighbors(
+            forward,
+            _find_most_shared(
+                links.source, links.target, nearness, len(source), neighbours
+            ),
+        )
+        backward = _merge_neighbors(
+            backward,
+            _find_most_shared(
+                links.target, links.source, nearness, len(target), neighbours
+            ),
+        )
     from_source, to_target = _list_links(forward)
     from_target, to_source = _list_links(backward)
     families = _list_pairs(forward)

@@ -16,6 +16,7 @@ from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.measurement.regions import support_directions
 from clew.tracking.scales import Scales
+from clew.tracking.user_columns import Links
 
 MIN_BRIGHTNESS = 0.05
 """Least brightness, relative to the median: logarithms of less would be noise."""
@@ -125,14 +126,24 @@ class CellSelection:
     def __getattr__(self, name: str) -> Array:
         return np.asarray(getattr(self.cells, name)[self.rows])
 
+    def get_column(self, name: str) -> Array:
+        """Return (n,) a measured column."""
+        return self.cells.get_column(name)[self.rows]
+
 
 class SharedVolumes:
-    """Volumes that masks of two frames share, in median volumes."""
+    """Volumes that masks of two frames share, in median volumes; numbers of links."""
 
     def __init__(
-        self, overlap: Overlap, n_sources: int, n_targets: int, scales: Scales
+        self,
+        overlap: Overlap,
+        n_sources: int,
+        n_targets: int,
+        scales: Scales,
+        links: Links | None = None,
     ) -> None:
         self.n_targets = n_targets
+        self._links = links
         volume = overlap.volume / (scales.volume or 1.0)
         # ascending, as the overlaps are
         self._keys = overlap.source * n_targets + overlap.target
@@ -146,6 +157,19 @@ class SharedVolumes:
         place = np.searchsorted(self._keys, keys)
         is_shared = np.append(self._keys, -1)[place] == keys
         return np.where(is_shared, self._volume[place], 0.0)
+
+    def get_links(
+        self, group: str, sources: Indices, targets: Indices
+    ) -> tuple[Array, Array]:
+        """Return (n,) each: a number of pairs of rows, 0 if not listed; 1 if listed."""
+        assert self._links is not None
+        known = self._links.source * self.n_targets + self._links.target
+        order = np.argsort(known, kind="stable")
+        keys = sources * self.n_targets + targets
+        place = np.searchsorted(known[order], keys)
+        is_listed = np.append(known[order], -1)[place] == keys
+        values = np.append(self._links.columns[group][order], 0.0)[place]
+        return np.where(is_listed, values, 0.0), is_listed.astype(float)
 
 
 class MoveView:
@@ -175,6 +199,10 @@ class MoveView:
     def shared_volume(self) -> Array:
         """(n,)"""
         return self._shared.get_volumes(self.source.rows, self.target.rows)
+
+    def link_values(self, group: str) -> tuple[Array, Array]:
+        """Return (n,) each: the number of each link, and whether it is listed."""
+        return self._shared.get_links(group, self.source.rows, self.target.rows)
 
     @cached_property
     def turn(self) -> Array:
@@ -215,6 +243,14 @@ class FamilyView:
         if self._whole_is_source:
             return shared.get_volumes(whole, first), shared.get_volumes(whole, second)
         return shared.get_volumes(first, whole), shared.get_volumes(second, whole)
+
+    def link_values(self, group: str) -> list[tuple[Array, Array]]:
+        """Return the numbers of the links of both parts, as of `MoveView`."""
+        whole = self.whole.rows
+        parts = (self.first.rows, self.second.rows)
+        if self._whole_is_source:
+            return [self._shared.get_links(group, whole, part) for part in parts]
+        return [self._shared.get_links(group, part, whole) for part in parts]
 
     @cached_property
     def arms(self) -> tuple[Array, Array]:

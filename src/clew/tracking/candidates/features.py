@@ -27,7 +27,7 @@ Weights are stored by feature name. Files of weights that lack a feature are rej
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,10 @@ import scipy.sparse as sp
 
 from clew.learning.task import Array
 from clew.tracking.candidates.candidates import Candidates
+from clew.tracking.candidates.column_features import (
+    ColumnFeature,
+    column_features_of,
+)
 from clew.tracking.candidates.event_views import (
     Cells,
     CellSelection,
@@ -47,6 +51,7 @@ from clew.tracking.candidates.event_views import (
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.scales import Scales
+from clew.tracking.user_columns import Links
 
 MAX_VALUE = 5.0
 """Features are clipped to this. Distances only approach it, so that a farther cell
@@ -310,7 +315,10 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
 }
 
 
-def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
+AnyFeature = Feature | ColumnFeature
+
+
+def features_of(event: Event, groups: Iterable[str]) -> list[AnyFeature]:
     """List the features of an event that a movie allows.
 
     Parameters
@@ -322,13 +330,15 @@ def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
     Returns
     -------
     list of Feature
+        Those of the user's columns come last.
     """
     available = set(groups)
-    return [
+    measured = [
         feature
         for feature in FEATURES[event]
         if available.issuperset(feature.needs.split())
     ]
+    return [*measured, *column_features_of(event, available)]
 
 
 def feature_names(groups: Iterable[str]) -> list[str]:
@@ -352,14 +362,14 @@ def feature_names(groups: Iterable[str]) -> list[str]:
     ]
 
 
-def compute_features(view: View, features: list[Feature]) -> Array:
+def compute_features(view: View, features: Sequence[AnyFeature]) -> Array:
     """Compute the features of the candidates of a view.
 
     Parameters
     ----------
     view : View
         Of n candidates of one kind.
-    features : list of Feature
+    features : sequence of Feature
         As from `features_of`.
 
     Returns
@@ -379,6 +389,7 @@ def compute_feature_blocks(
     overlap: Overlap,
     scales: Scales,
     groups: Iterable[str],
+    links: Links | None = None,
 ) -> dict[Event, Array]:
     """Compute the features of the candidates between two frames.
 
@@ -396,6 +407,8 @@ def compute_feature_blocks(
         Of the movie.
     groups : iterable of str
         Groups of measurements that the movie has.
+    links : Links, optional
+        Numbers of pairs of cells, if groups name any.
 
     Returns
     -------
@@ -405,7 +418,7 @@ def compute_feature_blocks(
     """
     available = set(groups)
     frames = Cells(source, scales), Cells(target, scales)
-    shared = SharedVolumes(overlap, len(source), len(target), scales)
+    shared = SharedVolumes(overlap, len(source), len(target), scales, links)
     blocks = {Event.GAP: np.empty((0, 0))}
     for event in PAIRWISE:
         view = _view_candidates(

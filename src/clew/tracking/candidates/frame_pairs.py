@@ -17,6 +17,7 @@ from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.flow import Flow, estimate_flow, shift_detections
 from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.scales import ball_volume
+from clew.tracking.user_columns import SourceWithColumns
 
 if TYPE_CHECKING:
     from clew.tracking.profile import MovieProfile
@@ -206,6 +207,9 @@ class FramePairBuilder:
             a, b, flow = self._estimate_flow(frame, before, known_moves)
         moved_a = shift_detections(a, flow.shift)
         overlap = self.source.overlap(frame, flow.shift)
+        links = None
+        if isinstance(self.source, SourceWithColumns):
+            links = self.source.find_links(a, b)
 
         def find_with(extra: EventTable | None) -> Candidates:
             return find_candidates(
@@ -214,6 +218,7 @@ class FramePairBuilder:
                 reach=profile.reach,
                 neighbours=profile.neighbours,
                 overlap=overlap,
+                links=links,
                 events=profile.events,
                 extra=extra,
             )
@@ -224,7 +229,7 @@ class FramePairBuilder:
             n_added = int((chosen.find(annotated, a, b) < 0).sum())
             chosen = find_with(annotated) if n_added else chosen
         blocks = compute_feature_blocks(
-            chosen, moved_a, b, overlap, profile.scales, profile.groups
+            chosen, moved_a, b, overlap, profile.scales, profile.groups, links
         )
         tables = [table for table in (annotated, corrections) if table is not None]
         return FramePair(

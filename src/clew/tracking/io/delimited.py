@@ -152,6 +152,8 @@ def read_delimited(
     aliases: Aliases,
     required: Sequence[str],
     rename: Callable[[list[str]], list[str]] = list,
+    *,
+    others: bool = False,
 ) -> Table:
     """Read the known columns of a text table.
 
@@ -164,6 +166,8 @@ def read_delimited(
         Columns that must exist.
     rename : callable
         Applied to the normalized names of all columns.
+    others : bool
+        Whether to read the other columns too.
 
     Returns
     -------
@@ -177,7 +181,7 @@ def read_delimited(
             f"{', '.join(required)}"
         )
     header = rename([normalize_name(name) for name in names])
-    places = locate_columns(str(path), header, aliases, required)
+    places = locate_columns(str(path), header, aliases, required, others=others)
     columns: dict[str, list[str]] = {name: [] for name in places}
     rows = []
     for row, record in records:
@@ -200,9 +204,16 @@ def read_column_names(path: str | Path) -> list[str]:
 
 
 def locate_columns(
-    where: str, header: Sequence[str], aliases: Aliases, required: Sequence[str]
+    where: str,
+    header: Sequence[str],
+    aliases: Aliases,
+    required: Sequence[str],
+    *,
+    others: bool = False,
 ) -> dict[str, int]:
     """Find columns by their names or by the first alias that exists.
+
+    With `others`, columns that are not asked for follow by their own names.
 
     Returns
     -------
@@ -210,12 +221,12 @@ def locate_columns(
         Index of each column that exists, by its name.
     """
     places = {}
-    for name, others in aliases.items():
-        title = next((title for title in (name, *others) if title in header), None)
+    for name, more in aliases.items():
+        title = next((title for title in (name, *more) if title in header), None)
         if title is None:
             if name in required:
                 raise InputError(
-                    f"{where}: there is no column {' or '.join([name, *others])}; "
+                    f"{where}: there is no column {' or '.join([name, *more])}; "
                     f"{_describe_header(header, required)}"
                 )
             continue
@@ -224,6 +235,13 @@ def locate_columns(
                 f"{where}: there are two columns {quoted(title)}; remove one"
             )
         places[name] = header.index(title)
+    if others:
+        taken = {*places.values()}
+        places |= {
+            title: k
+            for k, title in enumerate(header)
+            if k not in taken and title and title not in places
+        }
     return places
 
 

@@ -12,7 +12,7 @@ database:
    the lock file go.
 
 A run that is killed before step 2 leaves the old files untouched. After step 2,
-the next *writer* finishes the move. Readers change nothing: they refuse a folder
+the next *writer* finishes the move; a run that is interrupted by Ctrl-C does so itself. Readers change nothing: they refuse a folder
 whose files are partly old and partly new. A writer finishes or removes only hidden
 folders whose run id its lock file lists, and only names that it owns.
 
@@ -80,15 +80,19 @@ def stage_files(folder: Path, name: str, owns: Owns, last: str = "") -> Iterator
             run = secrets.token_hex(4)
             lock.add_run(run)
             stage = folder / f".{name}.{run}.tmp"
+            ready = stage.with_suffix(".ready")
             try:
                 stage.mkdir()
                 yield stage
                 _sync_tree(stage)
-                ready = _declare_complete(stage, owns, last)
-            except BaseException:
+                _declare_complete(stage, ready, owns, last)
+                _put_in_place(ready, owns)
+            except BaseException as error:
+                # Ctrl-C does not stop the last step: a few renames are left of it
+                if isinstance(error, KeyboardInterrupt) and ready.exists():
+                    _put_in_place(ready, owns)
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-            _put_in_place(ready, owns)
     except OSError as error:
         reason = error.strerror or error
         state = _describe_state(folder, name)
@@ -254,7 +258,7 @@ def _sync_tree(folder: Path) -> None:
         sync_folder(Path(parent))
 
 
-def _declare_complete(stage: Path, owns: Owns, last: str) -> Path:
+def _declare_complete(stage: Path, ready: Path, owns: Owns, last: str) -> None:
     """Write the plan and rename the hidden folder: the new files count from now on."""
     new = [path.name for path in stage.iterdir()]
     new.sort(key=lambda name: (name == last, name))
@@ -263,10 +267,8 @@ def _declare_complete(stage: Path, owns: Owns, last: str) -> Path:
     old = [name for name in visible if owns(name) and name not in new]
     plan = _Plan(move=new, remove=old)
     write_bytes(stage / PLAN, json.dumps(asdict(plan)).encode())
-    ready = stage.with_suffix(".ready")
     stage.rename(ready)
     sync_folder(stage.parent)
-    return ready
 
 
 def _put_in_place(ready: Path, owns: Owns) -> None:

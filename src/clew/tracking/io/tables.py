@@ -25,8 +25,10 @@ from clew.tracking.io.delimited import (
 )
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.trackmate import read_spots
+from clew.tracking.io.user_columns import read_number_columns
 from clew.tracking.lineage.track_faults import Faults, printable
 from clew.tracking.scales import estimate_anisotropy
+from clew.tracking.user_columns import ColumnTable, UserColumns
 from clew.utils.extras import require_extra
 
 REQUIRED = ("frame", "y", "x")
@@ -96,8 +98,9 @@ def read_detections(
     path : str or Path
         CSV, Parquet, or a file of TrackMate (.xml). Columns: frame, y, x, and z in
         3D; optionally label, volume (or area), intensity, and border_distance in
-        physical units. Others are ignored. Without labels, the cells of each frame
-        are numbered from 1 in the order of their rows.
+        physical units. Other columns of numbers are `user_columns`, except numbers
+        that identify cells and tracks. Without labels, the cells of each frame are
+        numbered from 1 in the order of their rows.
     spacing : sequence of float, optional
         Size of a pixel; positions are multiplied by it, and volumes by its product.
 
@@ -110,7 +113,7 @@ def read_detections(
     if Path(path).suffix.lower() == XML:
         table = read_spots(Path(path))
     else:
-        table = read_table(path, ALIASES, REQUIRED, _rename_columns)
+        table = read_table(path, ALIASES, REQUIRED, _rename_columns, others=True)
     if not len(table):
         raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
@@ -143,6 +146,10 @@ def read_detections(
         detections.spacing = tuple(scale.tolist())
     if "label" not in table and SPOT not in table:
         detections.source = UNLABELLED
+    columns = read_number_columns(table, frame)
+    if columns:
+        cells = ColumnTable.of(frame, label[:, None], columns)
+        detections.user_columns = UserColumns(cells)
     return detections
 
 
@@ -250,12 +257,16 @@ def _rename_columns(header: list[str]) -> list[str]:
 
 
 def read_table(
-    path: str | Path, aliases: Aliases, required: Sequence[str], rename: Rename
+    path: str | Path,
+    aliases: Aliases,
+    required: Sequence[str],
+    rename: Rename = list,
+    *,
+    others: bool = False,
 ) -> Table:
     """Read the columns of a table, CSV or Parquet; see `read_delimited`."""
-    if Path(path).suffix.lower() in PARQUET:
-        return _read_parquet(path, aliases, required, rename)
-    return _drop_descriptions(read_delimited(path, aliases, required, rename))
+    read = _read_parquet if Path(path).suffix.lower() in PARQUET else read_delimited
+    return _drop_descriptions(read(path, aliases, required, rename, others=others))
 
 
 def _drop_descriptions(table: Table) -> Table:
@@ -270,7 +281,12 @@ def _drop_descriptions(table: Table) -> Table:
 
 
 def _read_parquet(
-    path: str | Path, aliases: Aliases, required: Sequence[str], rename: Rename
+    path: str | Path,
+    aliases: Aliases,
+    required: Sequence[str],
+    rename: Rename,
+    *,
+    others: bool,
 ) -> Table:
     """Read a Parquet file; its rows count from 1."""
     require_extra("parquet", f"{path}: reading Parquet")
@@ -284,7 +300,7 @@ def _read_parquet(
             f"{path} cannot be read as Parquet ({type(error).__name__}: {error})"
         ) from error
     header = rename([normalize_name(title) for title in titles])
-    places = locate_columns(str(path), header, aliases, required)
+    places = locate_columns(str(path), header, aliases, required, others=others)
     columns = {name: content.column(at).to_pylist() for name, at in places.items()}
     return Table(str(path), np.arange(1, content.num_rows + 1), columns)
 

@@ -283,7 +283,7 @@ def join_movie(
     annotations : Annotations, optional
         Annotated gaps are obeyed, and annotated cells are not repaired.
     max_gap : int, optional
-        Frames that a cell may be missing; None for a limit from the movie's motion.
+        Frames that a cell may be missing; None for `gaps.LONGEST_GAP`.
     fill : GapFiller, optional
         Finds the cells that are missing in gaps. Without it, gaps of one frame are
         events, and longer ones stay open.

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from skimage.feature import match_template
 
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import Labels
 from clew.tracking.frames import PaintedFrames, Patch
-from clew.tracking.lineage.gaps import GapLinks, GapWeights
+from clew.tracking.lineage.gaps import GapLinks, GapWeights, measure_rim
 from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.measurement.regions import Runs
 from clew.tracking.movie import Movie
@@ -208,7 +207,7 @@ def fill_gaps(
     else:
         found = _find_shapes(movie, links, gaps, missing, map_function)
         if movie.images is not None and len(gaps):
-            evidence = measure_evidence(gaps, missing.gap, found)
+            evidence = measure_evidence(links, gaps, missing.gap, found)
             gaps, missing, found = _reject(gaps, missing, found, evidence, weights)
     is_found = np.array([cell is not None for cell in found], dtype=bool)
     n_lost = np.bincount(missing.gap[~is_found], minlength=len(gaps))
@@ -245,12 +244,16 @@ def fill_gaps(
 
 
 def measure_evidence(
-    gaps: GapLinks, gap: Indices, found: Sequence[FoundCell | None]
+    links: MovieLinks,
+    gaps: GapLinks,
+    gap: Indices,
+    found: Sequence[FoundCell | None],
 ) -> dict[str, Array]:
     """Measure how far images show the cells that are missing in gaps.
 
     Parameters
     ----------
+    links : MovieLinks
     gaps : GapLinks
     gap : ndarray of shape (n,)
         Of each missing cell.
@@ -272,12 +275,15 @@ def measure_evidence(
     least = np.ones(len(gaps))
     np.minimum.at(least, gap, correlation)
     sure = np.clip(gaps.probability, 1e-6, 1 - 1e-6)
+    rims = (measure_rim(links, gaps.source), measure_rim(links, gaps.target))
     return {
         "bias": np.ones(len(gaps)),
         "link": logit(sure),
+        "frames": np.log(count),
         "correlation": np.bincount(gap, correlation, len(gaps)) / count,
         "least correlation": least,
         "contrast": np.bincount(gap, contrast, len(gaps)) / count,
+        "at the rim": np.minimum(*rims),
         VISIBILITY: np.bincount(gap, visibility, len(gaps)) / count,
     }
 
@@ -530,6 +536,9 @@ def _correlate(
     template: Template, place: Array, image: NDArray[Any], radius: int
 ) -> Array:
     """Normalized correlation of the look at each offset; 0 outside of the image."""
+    # It imports scipy.signal and scipy.stats, which every command would wait for.
+    from skimage.feature import match_template
+
     response = np.zeros((2 * radius + 1,) * image.ndim)
     assert template.look is not None
     shift = np.round(place - template.center).astype(np.intp)
@@ -539,8 +548,10 @@ def _correlate(
     high = np.minimum(end, image.shape)
     if np.any(high - low < template.look.shape):
         return response
-    part = image[tuple(map(slice, low, high))].astype(np.float32)
-    found = match_template(part, template.look)
+    # Small differences of large intensities are lost in sums of squares.
+    level = template.look.mean(dtype=np.float64)
+    part = image[tuple(map(slice, low, high))].astype(np.float64) - level
+    found = match_template(part, template.look.astype(np.float64) - level)
     first = low - corner
     response[tuple(map(slice, first, first + found.shape))] = found
     return np.nan_to_num(response)

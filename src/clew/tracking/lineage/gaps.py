@@ -40,6 +40,8 @@ MIN_SAMPLES = 20
 """Tracks that are needed to measure a scale."""
 FAR_QUANTILE = 0.98
 """Quantile of the deviation from the predicted place that bounds the search."""
+RIM_QUANTILE = 0.0005
+"""Of the positions of cells, beyond which there is no field."""
 SMALLEST_CHANGE = 0.05
 """Lower bound of the typical change of the logarithm of a size."""
 SIZE = "size"
@@ -145,16 +147,6 @@ class GapScales:
     """(H,) median change of the intensity."""
     spacing: float
     """Median distance to the nearest cell."""
-
-    @property
-    def longest_gap(self) -> int:
-        """Frames over which half of the tracks are found again.
-
-        That is as long as their median deviation is below half the distance to the
-        nearest cell.
-        """
-        is_found = self.deviation[1:] < self.spacing / 2
-        return int(np.argmin(np.append(is_found, False)))
 
 
 class TrackLinks:
@@ -361,7 +353,7 @@ class GapCandidates:
         ----------
         links : MovieLinks
         max_gap : int, optional
-            Frames that a cell may be missing; from the movie's motion unless given.
+            Frames that a cell may be missing; `LONGEST_GAP` unless given.
         excluded : ndarray of shape (n,), optional
             Nodes at which no gap begins or ends.
 
@@ -389,8 +381,6 @@ class GapCandidates:
             none = np.zeros(0, np.intp)
             return cls(ends, beginnings, none, none, {}, groups)
         scales = measure_gap_scales(tracks, longest + 1)
-        if max_gap is None:
-            longest = min(longest, max(scales.longest_gap, 1))
         pairs = _find_pairs(tracks, scales, ends, beginnings, longest)
         features = _compute_features(tracks, scales, ends, beginnings, pairs)
         return cls(ends, beginnings, pairs.end, pairs.beginning, features, groups)
@@ -464,19 +454,16 @@ def _compute_features(
     relative = pairs.deviation / scales.spacing
     n_beginnings = np.bincount(tracks.frame[beginnings], minlength=links.n_frames)
     share = (n_beginnings.sum() + 1) / max(len(links), 1)
-    borders = (
-        _border_of(links, Event.DISAPPEAR)[source],
-        _border_of(links, Event.APPEAR)[target],
-    )
+    rims = (measure_rim(links, source), measure_rim(links, target))
     frames = np.log(span - 1.0)
     features = {
         "bias": np.ones(len(source)),
         "deviation": np.log1p((pairs.deviation / scales.deviation[scale]) ** 2),
         "chance": np.log(share * relative**ndim + 1e-4),
         "frames": frames,
-        "border": np.maximum(*borders),
-        "both at the border": np.minimum(*borders),
-        "frames at the border": np.minimum(*borders) * frames,
+        "rim": np.maximum(*rims),
+        "both at the rim": np.minimum(*rims),
+        "frames at the rim": np.minimum(*rims) * frames,
         "covered": _measure_cover(tracks, scales, source, target),
         "track before": np.log(_run_length(tracks, source, forward=False)),
         "track after": np.log(_run_length(tracks, target, forward=True)),
@@ -493,13 +480,18 @@ def _compute_features(
     return features
 
 
-def _border_of(links: MovieLinks, kind: Event) -> Array:
-    """(n,) border proximity of the nodes that appear or disappear."""
-    rows = links.others.kind == kind
-    side = links.others.targets if kind is Event.APPEAR else links.others.sources
-    border = np.zeros(len(links))
-    border[side[rows, 0]] = links.others.border[rows]
-    return border
+def measure_rim(links: MovieLinks, nodes: NodeIds) -> Array:
+    """Return how near nodes are to the rim of the field, (n,): exp(−diameters).
+
+    The field is where the movie's cells are. It ends at the border of the images, or
+    inside of it if the cells there were left out.
+    """
+    levels = (RIM_QUANTILE, 1 - RIM_QUANTILE)
+    low, high = np.quantile(links.position, levels, axis=0)
+    place = links.position[nodes]
+    distance = np.minimum(place - low, high - place).min(axis=1)
+    diameter = links.typical_volume ** (1 / links.position.shape[1])
+    return np.asarray(np.exp(-np.maximum(distance, 0.0) / diameter))
 
 
 RUN_LENGTH = 8
@@ -547,7 +539,7 @@ def find_gaps(
     ----------
     links : MovieLinks
     max_gap : int, optional
-        Frames that a cell may be missing; from the movie's motion unless given. 0 closes
+        Frames that a cell may be missing; `LONGEST_GAP` unless given. 0 closes
         annotated gaps alone.
     annotations : Annotations, optional
         Annotated gaps, disappearances and appearances are obeyed.

@@ -125,7 +125,8 @@ def make_disc_movie(
     suffix = "no images" if images is None else "images"
     source = f"discs of radius {radius:g} around {points.source}, {suffix}"
     discs = Discs(points, radius, shape, size, n_frames)
-    return Movie(points.name, discs, images, size, source)
+    columns = points.user_columns
+    return Movie(points.name, discs, images, size, source, user_columns=columns)
 
 
 def _fit_shape(

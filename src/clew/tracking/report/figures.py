@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from clew.errors import InputError
 from clew.tracking.events import Event
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.report.markup import format_number, replace_control_characters
-from clew.tracking.report.theme import (
+from clew.tracking.report.markup import (
     BLUE,
     EVENT_COLOR,
     HAIR,
     INK,
     MUTED,
     VERMILLION,
+    format_number,
+    replace_control_characters,
     strip_axes,
 )
 
