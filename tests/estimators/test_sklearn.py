@@ -39,7 +39,7 @@ FAIL = {
     [
         StructuredSVM(Multiclass(), lam=0.1),
         StructuredCRF(Multiclass(), lam=0.1),
-        StructuredPerceptron(Multiclass(), max_epochs=20),
+        StructuredPerceptron(Multiclass(), max_epochs=5),
     ],
     expected_failed_checks=lambda e: {
         name: reason

@@ -102,7 +102,7 @@ def test_events_are_learned_at_a_given_lambda_and_at_a_chosen_one(fraction):
         assert np.mean(np.concatenate([y[truth == 1] for y, truth in found])) > 0.6
 
 
-@pytest.mark.parametrize("n_weights", [12, 600])
+@pytest.mark.parametrize("n_weights", [12, 200])
 @pytest.mark.parametrize("n_groups", [1, 10])
 def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
     """Every column of benchmarks/master.py that clew uses."""

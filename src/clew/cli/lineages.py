@@ -108,6 +108,7 @@ def print_counts(
         Whether each label is a cell; otherwise no number of wrong events is printed.
     """
     from clew.tracking.events import Event
+    from clew.tracking.lineage.false_detections import find_false_detections
 
     table = Table(show_header=False, title="Lineage", title_justify="left")
     table.add_column(style="bold")
@@ -118,6 +119,8 @@ def print_counts(
         ("tracks", len(tracked.tracks)),
     ):
         table.add_row(name, f"{value:,}")
+    if n_false := int(find_false_detections(tracked.tracks).sum()):
+        table.add_row("probably false detections", f"{n_false:,}")
     table.add_section()
     for event in Event:
         table.add_row(str(event), f"{tally.kinds[event]:,}")

@@ -247,12 +247,12 @@ def test_the_table_of_tracks(tmp_path):
     )
     write_track_table(tmp_path / "tracks.csv", lineage)
     assert (tmp_path / "tracks.csv").read_text().splitlines() == [
-        "frame,label,track,parent,y,x,generation,piece,recovered",
-        "0,1,1,0,0.0,0.0,0,1,0",
-        "1,1,2,1,1.0,0.5,1,2,0",
-        "1,2,3,1,2.0,0.0,1,3,0",
-        "2,3,2,1,3.0,0.0,1,2,0",
-        "2,4,4,0,4.0,0.0,0,4,0",
+        "frame,label,track,parent,y,x,generation,piece,recovered,false",
+        "0,1,1,0,0.0,0.0,0,1,0,0",
+        "1,1,2,1,1.0,0.5,1,2,0,0",
+        "1,2,3,1,2.0,0.0,1,3,0,0",
+        "2,3,2,1,3.0,0.0,1,2,0,0",
+        "2,4,4,0,4.0,0.0,0,4,0,0",
     ]
 
 

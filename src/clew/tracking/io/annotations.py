@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,12 @@ from clew.tracking.evaluation.matching import LabelSource
 from clew.tracking.evaluation.truth import count_open_tracks, derive_known_events
 from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.io import ctc
-from clew.tracking.io.delimited import read_delimited, slice_columns, write_delimited
+from clew.tracking.io.delimited import (
+    Table,
+    read_delimited,
+    slice_columns,
+    write_delimited,
+)
 from clew.tracking.io.events_csv import (
     ALIASES,
     COLUMNS,
@@ -34,7 +39,7 @@ from clew.tracking.io.events_csv import (
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.track_tables import FILE_SUFFIXES, is_track_table, open_lineage
-from clew.tracking.io.tracks_csv import AXES
+from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.track_faults import Faults
 from clew.utils import validation as checks
@@ -159,7 +164,8 @@ def open_annotations(
         if complete is False:
             annotations = annotations[~_is_end(events) | ~happened]
     else:
-        annotations = read_annotation_table(path)
+        n_frames = movie.n_frames if excerpt is None else None
+        annotations = read_annotation_table(path, n_frames)
     if excerpt is not None:
         annotations = annotations.restrict_to(excerpt)
     summary = f"{path}: {describe_kinds(annotations.events.event)}"
@@ -242,10 +248,14 @@ def _read_own_graph(path: Path) -> GeffGraph | None:
     return read_geff(path) if is_geff(path) and is_own_geff(path) else None
 
 
-def read_annotation_table(path: str | Path) -> Annotations:
-    """Read a table of annotations; each keeps its line number for messages."""
+def read_annotation_table(path: str | Path, n_frames: int | None = None) -> Annotations:
+    """Read a table of annotations; each keeps its line number for messages.
+
+    A false detection ("false") takes part in nothing: it comes from no cell of the frame
+    before and leads to none of the next. `n_frames` is the length of the movie.
+    """
     aliases = {**ALIASES, HAPPENED: ("did_happen",)}
-    table = read_delimited(path, aliases, COLUMNS)
+    table = _expand_false(read_delimited(path, aliases, COLUMNS), n_frames)
     faults = Faults(table.where)
     events = parse_events(table, faults)
     cells = table.columns.get(HAPPENED, ["yes"] * len(table))
@@ -255,6 +265,45 @@ def read_annotation_table(path: str | Path) -> Annotations:
         table.add_faults(faults, is_unknown, HAPPENED, "yes or no")
     faults.refuse()
     return Annotations.of(events, np.array(answers, dtype=bool), table.row)
+
+
+def _expand_false(table: Table, n_frames: int | None) -> Table:
+    """Replace each false detection by an appearance and a disappearance."""
+    is_false = [str(cell).strip().lower() == FALSE for cell in table.columns["event"]]
+    if not any(is_false):
+        return table
+    faults = Faults(table.where)
+    frame = table.parse_integers("frame", faults, least=0)
+    if HAPPENED in table:
+        denied = [
+            ANSWERS.get(str(cell).lower()) is False for cell in table.columns[HAPPENED]
+        ]
+        table.add_faults(faults, np.array(is_false) & denied, HAPPENED, "yes if false")
+    faults.refuse()
+    rows: list[int] = []
+    changes: list[dict[str, Any]] = []
+    for row, wrong in enumerate(is_false):
+        if not wrong:
+            rows.append(row)
+            changes.append({})
+            continue
+        t = int(frame[row])
+        cell = table.columns["sources"][row] or table.columns["targets"][row]
+        if t > 0:
+            appear = {"frame": t - 1, "event": "appear", "sources": "", "targets": cell}
+            rows.append(row)
+            changes.append(appear)
+        if n_frames is None or t != n_frames - 1:
+            rows.append(row)
+            changes.append({"event": "disappear", "sources": cell, "targets": ""})
+    columns = {
+        name: [
+            change.get(name, column[row])
+            for row, change in zip(rows, changes, strict=True)
+        ]
+        for name, column in table.columns.items()
+    }
+    return Table(table.where, table.row[rows], columns)
 
 
 def write_annotations(path: str | Path, annotations: Annotations) -> None:

@@ -1,7 +1,8 @@
 """The table of nodes and edges that the Biohub cell tracking competition asks for.
 
 All rows have the same columns; those that do not apply are -1. Positions are whole
-pixels. Links over gaps are left out, since the competition does not know them.
+pixels. Links over gaps are left out, since the competition does not know them, and so are
+detections that are probably false, since it judges the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from clew.tracking.io.delimited import slice_columns, write_delimited
 from clew.tracking.io.tables import check_spacing
+from clew.tracking.lineage.false_detections import find_false_detections
 from clew.tracking.lineage.lineage import Lineage
 
 HEADER = (
@@ -48,12 +50,16 @@ def write_submission(
     spacing : sequence of float, optional
         Size of a pixel, by which positions are divided.
     """
-    n = len(lineage.frame)
     ndim = lineage.position.shape[1]
     pixel = np.rint(lineage.position / check_spacing(spacing, ndim)).astype(np.int64)
+    track = np.searchsorted(lineage.tracks.id, lineage.track)
+    is_cell = ~find_false_detections(lineage.tracks)[track]
+    node = np.cumsum(is_cell)
+    pixel = pixel[is_cell]
+    n = len(pixel)
     source, target, _ = lineage.edges
     is_step = lineage.frame[target] == lineage.frame[source] + 1
-    ends = 1 + np.column_stack([source, target])[is_step]
+    ends = node[np.column_stack([source, target])[is_step]]
     n_rows = n + len(ends)
 
     def fill(values: NDArray[np.int64], first: int = 0) -> NDArray[np.int64]:
@@ -68,7 +74,7 @@ def write_submission(
         np.full(n_rows, dataset),
         np.repeat(["node", "edge"], [n, len(ends)]),
         fill(np.arange(1, n + 1)),
-        fill(lineage.frame),
+        fill(lineage.frame[is_cell]),
         *(fill(axis) for axis in axes),
         *(fill(end, n) for end in ends.T),
     ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clew.learning.task import Array
 from clew.tracking.events import Labels
 from clew.tracking.io.delimited import slice_columns, write_parts
+from clew.tracking.lineage.false_detections import find_false_detections
 from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
@@ -22,13 +23,17 @@ AXES = ("z", "y", "x")
 PIECE = "piece"
 """Column of the tracks of the Cell Tracking Challenge, which end at gaps."""
 
+FALSE = "false"
+"""Column of detections that are probably no cells."""
+
 
 def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     """Write the detections of a lineage by frame, then label.
 
     Positions are physical. A track without a parent has the parent 0. The generation
     counts divisions from 0. A track keeps its id over a gap; a piece does not, and has
-    the id of the masks. Cells without a given mask are marked by 1 as recovered.
+    the id of the masks. Cells without a given mask are marked by 1 as recovered, and
+    probably false detections as false.
     """
     movie = as_parts(lineage)
     tracks = movie.tracks
@@ -96,6 +101,7 @@ def make_cell_columns(
     columns : dict of ndarray of shape (n,)
     """
     row = np.searchsorted(tracks.id, track)
+    is_false = find_false_detections(tracks)
     cell = join_gaps(tracks)
     first = np.searchsorted(tracks.id, cell[row])  # the first piece has the parent
     parent = tracks.parent
@@ -112,4 +118,5 @@ def make_cell_columns(
         "generation": generation[row],
         PIECE: track,
         RECOVERED: recovered.astype(np.int64),
+        FALSE: is_false[row].astype(np.int64),
     }
