@@ -75,16 +75,15 @@ def words(seed: int, known: float) -> tuple[Any, ...]:
 
 
 def handwriting(path: Path, seed: int, known: float) -> tuple[Any, ...]:
-    X, Y, _, folds = load(path)
-    train, test = np.flatnonzero(folds == 1), np.flatnonzero(folds != 1)[:1500]
+    data = load(path)
     rng = np.random.default_rng(seed)
-    masked = [np.where(rng.random(len(Y[i])) < known, Y[i], -1) for i in train]
+    masked = [np.where(rng.random(len(y)) < known, y, -1) for y in data.Y]
     return (
         Chain(n_states=26),
-        [X[i] for i in train],
+        data.X,
         masked,
-        [X[i] for i in test],
-        [Y[i] for i in test],
+        data.X_test[:1500],
+        data.Y_test[:1500],
     )
 
 

@@ -4,6 +4,7 @@
     CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--kind rods | --movie bacteria] [--plot FILE]
     python benchmarks/page.py kills [--kills 50] [--forked]
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
+    python benchmarks/page.py day [--actions 200]
     CLEW_DATA=… python benchmarks/page.py grow [MOVIE …]
 
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
@@ -11,7 +12,8 @@ pictures, and from the key to predictions by weights that know the answer. `anno
 requests that the page sends, the suggested questions or events in random order, and prints the task loss on the whole
 movie, and how many events are wrong beside what the page says of it. `kills` ends the server by SIGKILL at random
 moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. `edits`
-measures what an edit of masks costs in the server. `grow` removes cells of movies and clicks where they were. Everything is written into a temporary folder.
+measures what an edit of masks costs in the server. `day` is 24 rounds of two tabs that answer, edit, undo and look, with
+the worker killed now and then: memory, threads, open files and lost changes. `grow` removes cells of movies and clicks where they were. Everything is written into a temporary folder.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 from pathlib import Path
 
 from page_annotator import annotator
+from page_day import day
 from page_edits import edits
 from page_grow import grow
 from page_kills import kills
@@ -94,9 +97,14 @@ def main() -> None:
     four = commands.add_parser("edits")
     four.set_defaults(run=edits)
     four.add_argument("--edits", type=int, default=20)
-    five = commands.add_parser("grow")
-    five.set_defaults(run=grow)
-    five.add_argument(
+    five = commands.add_parser("day")
+    five.set_defaults(run=day)
+    five.add_argument("--actions", type=int, default=200, help="in each hour")
+    five.add_argument("--every", type=int, default=4, help="hours between two kills")
+    five.add_argument("--seed", type=int, default=0)
+    six = commands.add_parser("grow")
+    six.set_defaults(run=grow)
+    six.add_argument(
         "movies",
         nargs="*",
         default=["Fluo-N2DL-HeLa", "DIC-C2DH-HeLa", "PhC-C2DH-U373"],

@@ -67,6 +67,24 @@ def test_the_objective_is_that_of_the_list_of_all_outputs_and_its_gradient_by_di
 
 
 @every_model
+def test_the_curvature_of_inputs_is_the_diagonal_of_the_hessian_at_zero(generate):
+    step = 1e-4
+    for case in cases(generate, 4):
+        share = np.linspace(0.5, 1.0, case.task.n_examples)
+        curvature = case.task.curvature(share)
+        names = case.model.blocks()[0].places.ravel()
+        at = np.zeros(len(case.w))
+        for place in names:
+            gradients = []
+            for side in (-step, step):
+                at[place] = side
+                gradients.append(case.task.log_partition(at, Space.ALL, share)[1])
+            at[place] = 0.0
+            change = (gradients[1] - gradients[0])[place] / (2 * step)
+            assert curvature[place] == pytest.approx(change, abs=1e-6)
+
+
+@every_model
 def test_weights_and_subsets(generate):
     rng = np.random.default_rng(0)
     for case in cases(generate, 4):

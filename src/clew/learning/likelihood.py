@@ -43,6 +43,10 @@ class SummableTask(Task, Protocol):
         """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
         ...
 
+    def curvature(self, share: Array, examples: Indices | None = None) -> Array:
+        """Return (d,) about the diagonal of the Hessian of Σ_n share_n log Z_n."""
+        ...
+
 
 @dataclass(frozen=True)
 class LikelihoodResult:
@@ -123,19 +127,24 @@ def maximise_likelihood(
         )
     began = time.perf_counter()
     history: list[float] = []
+    unit = problem.find_units()
+
+    def evaluate(scaled: Array) -> tuple[float, Array]:
+        value, gradient = problem(scaled * unit)
+        return value, gradient * unit
 
     def is_flat(point: Point) -> bool:
         history.append(point.value)
-        gap = problem.gap(point.gradient)
+        gap = problem.gap(point.gradient / unit)
         if callback is not None:
             callback(len(history), point.value, gap)
         return gap <= tol
 
-    point = Point(w, *problem(w))
-    if problem.gap(point.gradient) > tol:
+    point = Point(w / unit, *evaluate(w / unit))
+    if problem.gap(point.gradient / unit) > tol:
         with single_threaded_blas():  # the corrections are long vectors
-            point = minimize_smooth(problem, point, is_flat, max_iterations)
-    gap = problem.gap(point.gradient)
+            point = minimize_smooth(evaluate, point, is_flat, max_iterations)
+    gap = problem.gap(point.gradient / unit)
     if gap > tol:
         warnings.warn(
             f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} "
@@ -144,7 +153,7 @@ def maximise_likelihood(
             stacklevel=3,
         )
     return LikelihoodResult(
-        w=point.w,
+        w=point.w * unit,
         objective=point.value,
         gap=gap,
         convex=problem.convex,
@@ -186,6 +195,17 @@ class _Problem:
         value += 0.5 * self.lam * float(dot(w, w))
         gradient += self.lam * w
         return value, gradient
+
+    def find_units(self) -> Array:
+        """Return (d,) units of the weights in which J is about equally curved.
+
+        They are 1 if J is not convex: they would lead to other local minima, which are
+        often worse.
+        """
+        if not self.convex:
+            return np.ones_like(self.known)
+        curvature = self.task.curvature(self.share, self.examples)
+        return np.asarray(1.0 / np.sqrt(self.lam + curvature))
 
     def gap(self, gradient: Array) -> float:
         """Return ‖gradient‖² / (2λ)."""

@@ -29,7 +29,7 @@ from clew.models.examples import (
     fingerprint_arrays,
 )
 from clew.models.labels import ClassWeight, name_place
-from clew.models.node_features import stack_features
+from clew.models.node_features import NodeFeatures, stack_features
 from clew.models.nodes import NodeModel, NodeTask, stack_allowed
 from clew.models.weight_blocks import Block, make_blocks
 from clew.parallel import map_examples, resolve_jobs
@@ -394,6 +394,18 @@ class ForestTask(NodeTask):
         losses = log_all - log_compatible
         return losses, self._expect_features(nodes, edges, chosen)
 
+    def curvature(self, share: Array, examples: Indices | None = None) -> Array:
+        """Return (d,) the sum of φ² at labels of equal probability, times 1 − 1/S."""
+        chosen = self._resolve_examples(examples)
+        n_states = self.allowed.shape[1]
+        lengths = np.diff(self.offsets)[chosen]
+        uniform = np.repeat(share, lengths) * (1.0 - 1.0 / n_states) / n_states
+        nodes = np.repeat(uniform[:, None], n_states, axis=1)
+        edges = np.full((n_states, n_states), nodes.sum() / n_states**2)
+        features = self.features._replace(data=self.features.data**2)
+        total = self._expect_features(nodes, edges, chosen, features)
+        return np.asarray(total * self.column_scale)
+
     def _sum_outputs(
         self, scores: Array, transition: Array, share: Array, chosen: Indices
     ) -> tuple[Array, Array, Array]:
@@ -414,9 +426,19 @@ class ForestTask(NodeTask):
         probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
         return totals, probability, edges
 
-    def _expect_features(self, nodes: Array, edges: Array, chosen: Indices) -> Array:
-        """Return (d,) the sum of φ with these weights of labels and edges."""
-        blocks = [self.features.sum_weighted(nodes, self.nodes_of(chosen))]
+    def _expect_features(
+        self,
+        nodes: Array,
+        edges: Array,
+        chosen: Indices,
+        features: NodeFeatures | None = None,
+    ) -> Array:
+        """Return (d,) the sum of φ with these weights of labels and edges.
+
+        `features` are taken in place of the task's.
+        """
+        features = features or self.features
+        blocks = [features.sum_weighted(nodes, self.nodes_of(chosen))]
         if self.model.bias:
             blocks.append(nodes.sum(axis=0))
         blocks.append(edges)

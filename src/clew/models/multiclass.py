@@ -374,9 +374,24 @@ class MulticlassTask(NodeTask):
         excess = softmax(scores, axis=1) - softmax(compatible, axis=1)
         return losses, self._sum_features(excess * share[:, None], chosen)
 
-    def _sum_features(self, weights: Array, chosen: Indices) -> Array:
-        """Return (d,) the sum of φ with these weights (n, S) of the classes."""
-        blocks = [self.features.sum_weighted(weights, chosen)]
+    def curvature(self, share: Array, examples: Indices | None = None) -> Array:
+        """Return (d,) the sum of φ² at classes of equal probability, times 1 − 1/S."""
+        chosen = self._resolve_examples(examples)
+        n_states = self.allowed.shape[1]
+        uniform = share * (1.0 - 1.0 / n_states) / n_states
+        features = self.features._replace(data=self.features.data**2)
+        weights = np.repeat(uniform[:, None], n_states, axis=1)
+        return self._sum_features(weights, chosen, features)
+
+    def _sum_features(
+        self, weights: Array, chosen: Indices, features: NodeFeatures | None = None
+    ) -> Array:
+        """Return (d,) the sum of φ with these weights (n, S) of the classes.
+
+        `features` are taken in place of the task's.
+        """
+        features = features or self.features
+        blocks = [features.sum_weighted(weights, chosen)]
         if self.model.bias:
             blocks.append(weights.sum(axis=0)[:, None])
         return np.hstack(blocks).ravel()

@@ -378,6 +378,16 @@ def test_graph_without_ids_times_or_labels_is_refused(tmp_path, array):
         read_geff(path)
 
 
+@pytest.mark.parametrize("array", ["nodes/ids", "nodes/props/x/values"])
+def test_array_of_endless_length_is_refused_at_once(tmp_path, array):
+    path = foreign(tmp_path / "a.geff", {1: (0, 1), 2: (1, 1)}, [(1, 2)])
+    metadata = path / array / ".zarray"
+    content = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps(content | {"shape": [2**31]}))
+    with pytest.raises(InputError, match=f"{array} declares 17,179,869,184 bytes"):
+        read_geff(path)
+
+
 def test_nodes_need_labels(tmp_path):
     path = foreign(tmp_path / "a.geff", TREE, [(10, 7)], label="name")
     with pytest.raises(InputError, match="no property seg_id or label"):

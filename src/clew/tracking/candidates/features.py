@@ -56,6 +56,10 @@ from clew.tracking.user_columns import Links
 MAX_VALUE = 5.0
 """Features are clipped to this. Distances only approach it, so that a farther cell
 always has a larger value."""
+FAR_STEP = 2.0
+"""Typical steps up to which the cost of a move is convex in its distance, as if steps
+had Student's distribution. Of two ways to pair near cells, the right one then costs
+less; with a concave cost it was often the wrong one."""
 MAX_BORDER_DISTANCE = 3.0
 """Diameters beyond which the border does not matter."""
 
@@ -151,6 +155,10 @@ MOVE = (
     Feature(
         "distance in usual steps",
         lambda move: np.log1p(move.distance / move.typical_step),
+    ),
+    Feature(
+        "squared distance in usual steps",
+        lambda move: np.log1p((move.distance / (FAR_STEP * move.typical_step)) ** 2),
     ),
     Feature(
         "overlap missing",

@@ -55,6 +55,10 @@ CONFIDENCE = "confidence"
 PROBABILITY = "probability"
 COMPLETE = "all_chunks_stored"
 """Metadata of clew: every chunk was stored, so a missing one was lost."""
+MAX_EMPTY_BYTES = 2**30
+"""Bytes of an array that may be larger in memory than its files suggest."""
+MAX_RATIO = 1000
+"""Highest compression of a larger array."""
 NODE_CONFIDENCE = {
     Event.APPEAR: "appear_confidence",
     Event.DISAPPEAR: "disappear_confidence",
@@ -351,9 +355,11 @@ def load_graph(path: Path) -> Any:
             f"{path} is no GEFF; expected a Zarr folder with the attribute geff"
         )
     try:
+        arrays = list(list_arrays(path))
+        _check_sizes(path, arrays)
         incomplete = [
             name
-            for name, array, folder in list_arrays(path)
+            for name, array, folder in arrays
             if find_missing_chunk(array, folder) is not None
         ]
         declared = geff.GeffMetadata.read(
@@ -371,6 +377,27 @@ def load_graph(path: Path) -> Any:
     _check_properties(path, declared.edge_props_metadata, graph["edge_props"])
     _check_complete(path, incomplete, declared)
     return graph
+
+
+def _check_sizes(path: Path, arrays: list[tuple[str, Any, Path]]) -> None:
+    """Refuse arrays that would take far more memory than their files and the graph."""
+    lengths = {
+        name.split("/")[0]: array.shape[0] if array.ndim else 0
+        for name, array, _ in arrays
+        if name.endswith("/ids")
+    }
+    for name, array, folder in arrays:
+        is_column = array.ndim == 1 and array.shape[0] == lengths.get(
+            name.split("/")[0]
+        )
+        if array.nbytes <= MAX_EMPTY_BYTES or (is_column and not name.endswith("/ids")):
+            continue
+        stored = sum(file.stat().st_size for file in folder.rglob("*"))
+        if array.nbytes > MAX_RATIO * stored:
+            raise InputError(
+                f"{path}: {name} declares {array.nbytes:,} bytes, but its files have "
+                f"{stored:,}; it is damaged or made to exhaust memory"
+            )
 
 
 def _check_properties(path: Path, declared: Any, stored: Properties) -> None:

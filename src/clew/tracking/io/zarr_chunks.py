@@ -12,6 +12,7 @@ import bz2
 import gzip
 import lzma
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ OPENERS: dict[str, Callable[..., Any]] = {
     "bz2": bz2.open,
     "lzma": lzma.open,
 }
+CHUNK_KEY = re.compile(r"c|(c[/.])?\d+([/.]\d+)*")
 HEADER_BYTES = 32
 """Bytes that the header of blosc, lz4 or zstd takes at most."""
 EMPTY = 2**64 - 1
@@ -130,9 +132,16 @@ def check_chunk_sizes(
     packing = _Packing.of(array, folder)
     if not packing.compression:
         return
-    selected = [slice(None)] * array.ndim if index is None else index
-    for key in _list_keys(array, selected):
-        file = folder / key
+    if index is None:
+        # not the keys, for a damaged shape has any number of them
+        files = [
+            path
+            for path in folder.rglob("*")
+            if CHUNK_KEY.fullmatch(path.relative_to(folder).as_posix())
+        ]
+    else:
+        files = [folder / key for key in _list_keys(array, index)]
+    for file in files:
         if not file.is_file():  # an empty chunk, which is not stored
             continue
         for offset, size in packing.list_packed(file):
