@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,12 @@ def press_keys(
         "answer to new predictions, of the frames shown next": (2000, []),
         "answer to new predictions, of the frames answered": (2000, []),
         "answer to new predictions, browsing": (2000, []),
+        "export of weights right after an answer": (5000, []),
+        "answer to the end of learning": (None, []),
     }
-    words, drawn, shown, answered, browsing = (values for _, values in found.values())
+    words, drawn, shown, answered, browsing, exports, ends = (
+        values for _, values in found.values()
+    )
     for _ in range(answers):
         page.evaluate("watched.ready(20000)")
         page.wait_for_timeout(1000 * pause)
@@ -148,6 +153,16 @@ def press_keys(
         settle(page, served)
         page.keyboard.press("Enter")
         browsing.append(page.evaluate("measured.answered"))
+    page.keyboard.press("q")
+    for _ in range(min(quick, 4)):
+        page.evaluate("watched.ready(20000)")
+        page.keyboard.press("Enter")
+        page.evaluate("measured.words")
+        begin = time.monotonic()
+        served.ask("export/weights")
+        exports.append(1000 * (time.monotonic() - begin))
+        served.rest()
+        ends.append(1000 * (time.monotonic() - begin))
     return found
 
 

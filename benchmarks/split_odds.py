@@ -112,7 +112,7 @@ def judged(fitted: Array, tried: Array, columns: list[int]) -> tuple[float, int]
 
 
 def main() -> None:
-    from generic_weights import simulated  # which imports this module
+    from training_movies import simulated  # which imports this module
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from clew.app.progress import probabilities
 from generic_calibration import Sequence
-from generic_weights import simulated
 from rich.console import Console
 from scipy.special import log_expit
 from scipy.stats import multivariate_normal
+from training_movies import simulated
 
 from clew.annotation.error_estimate import GROUP, PIVOT, log_odds
 from clew.annotation.questions import find_settled

@@ -38,10 +38,11 @@ from generic_calibration import (
     usual_rank,
 )
 from generic_file import calibration_section, update_generic
-from generic_weights import LAM, learn, open_sequence, simulated
+from generic_weights import LAM, learn
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
+from training_movies import open_sequence, simulated
 
 from clew.annotation.sampling import sample
 from clew.learning.task import Array

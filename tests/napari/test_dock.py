@@ -123,6 +123,15 @@ def test_clicked_cells_are_the_answer(dock, viewer, wait_until):
     assert fact == (frame, Event.MOVE, sources, targets)
 
 
+def test_outline_that_is_no_cell_is_removed(dock, viewer, wait_until):
+    frame = dock.asked.question.frame
+    label = int(dock.labels.data[frame].max())
+    click_cell(dock, frame, label)
+    press(viewer, "C")
+    wait_until(lambda: label not in dock.labels.data[frame])
+    assert label not in dock.annotator.session.movie.label(frame)
+
+
 def test_painted_masks_are_edits(dock, viewer, wait_until):
     frame = 2
     before = dock.labels.data[frame].copy()

@@ -66,5 +66,6 @@ def test_weights_are_taken_from_the_largest_set_that_a_movie_has():
 
 
 def test_each_set_has_a_weight_for_each_of_its_features():
-    for groups in GENERIC_SETS.values():
-        assert set(feature_names(groups)) <= GENERIC.keys()
+    assert GENERIC.keys() == GENERIC_SETS.keys()
+    for name, groups in GENERIC_SETS.items():
+        assert list(GENERIC[name]) == feature_names(groups)

@@ -28,7 +28,11 @@ from clew.annotation.store.history import Author
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.worker import LearningWorker
 from clew.errors import ClewError
-from clew.napari.corrections import list_track_answers, store_painted_frame
+from clew.napari.corrections import (
+    erase_cell,
+    list_track_answers,
+    store_painted_frame,
+)
 from clew.napari.layers import EVENT_NAMES
 from clew.napari.overlay import CELLS, LINKS, QuestionOverlay
 from clew.napari.panel import NO_IMAGE, Panel
@@ -42,7 +46,15 @@ TRACKS = "clew: tracks"
 POLL_MILLISECONDS = 10
 SETTLE_MILLISECONDS = 200
 """After the last change of a Tracks layer, whose data and graph are set one by one."""
-KEYS = {"y": "yes", "n": "no", "j": "say", "k": "skip", "h": "blink", "u": "undo"}
+KEYS = {
+    "y": "yes",
+    "n": "no",
+    "j": "say",
+    "c": "erase",
+    "k": "skip",
+    "h": "blink",
+    "u": "undo",
+}
 QUESTIONS = {
     "move": "Does cell {0} move to {1}?",
     "divide": "Does cell {0} divide into {1}?",
@@ -211,6 +223,7 @@ class AnnotationDock:
             "yes": self.confirm,
             "no": self.deny,
             "say": self.say_draft,
+            "erase": self.erase_cell,
             "skip": self.skip,
             "blink": self.blink,
             "undo": self.undo,
@@ -380,6 +393,36 @@ class AnnotationDock:
             return
         answer = Answer.of(asked.question.frame, event, sources, targets)
         self._answer(answer, is_correction=True)
+
+    def erase_cell(self) -> None:
+        """Remove the cell that was clicked, or the only one in question."""
+        annotator = self.annotator
+        asked = self.asked
+        if annotator is None or asked is None:
+            return
+        question = asked.question
+        chosen = self.draft if any(self.draft) else (question.sources, question.targets)
+        cells = [
+            (question.frame + side, label)
+            for side, labels in enumerate(chosen)
+            for label in labels
+        ]
+        if len(cells) != 1:
+            self.panel.status.setText(
+                "Click the outline that is no cell, then press C."
+            )
+            return
+        frame, label = cells[0]
+        self.asked = None
+        self.panel.set_asking(False)
+        work = partial(erase_cell, annotator, frame, label)
+
+        def finish(_: Outcome) -> None:
+            self.panel.status.setText(f"Cell {label} of frame {frame} is removed.")
+            self._show_masks([frame])
+            self._ask()
+
+        self._do(work, finish)
 
     def blink(self) -> None:
         """Show the other frame of the question."""

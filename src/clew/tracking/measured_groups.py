@@ -1,9 +1,8 @@
 """Groups of measurements that mean something in a movie, and weights learned for them.
 
 Markers in place of cells are discs of one size: their areas, shapes and overlaps say
-nothing about cells. Generic weights are stored for a few sets of groups; a movie takes
-the largest set that it has. All sets hold the weights that were learned from masks with
-intensities, each without the features that it lacks.
+nothing about cells. Generic weights were learned for a few sets of groups; a movie
+takes those of the largest set that it has.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ GENERIC_SETS = {
     "masks": MASKS,
     "masks with intensities": MASKS | OF_IMAGES,
 }
-"""Sets of groups that generic weights are used with, the smallest first."""
+"""Sets of groups that generic weights are stored for, the smallest first."""
 N_SAMPLED_FRAMES = 10
 MAX_AREA_SPREAD = 0.2
 """Quartile range of the volumes of markers at most, in medians. Markers of PSC have 0

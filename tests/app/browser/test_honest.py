@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 BOXES = """() => {
     const above = ["#question", ".tabs", "#sureness", ".chip.left", ".chip.right"];
     const names = [...above, ".answers", "#time", "#when", "#goto", ".zoom"];
@@ -178,26 +176,28 @@ def test_undo_in_one_tab_leaves_the_answer_of_another_alone(
     annotator.page.wait_for_selector("[data-action=undo]:disabled")
 
 
-@pytest.mark.parametrize(
-    "size", [(1024, 600), (1280, 800), (820, 1180), (640, 400)]
-)  # the last: 200 % zoom
-def test_nothing_lies_over_anything_else(annotator, size):
-    width, height = size
-    annotator.page.set_viewport_size({"width": width, "height": height})
-    annotator.skip_to("move")
-    boxes = annotator.page.evaluate(BOXES)
-    names = list(boxes)
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            p, q = boxes[one], boxes[other]
-            apart = (
-                p[2] <= q[0] + 1
-                or q[2] <= p[0] + 1
-                or p[3] <= q[1] + 1
-                or q[3] <= p[1] + 1
-            )
-            assert apart, (one, p, other, q)
-    assert annotator.page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_lies_over_anything_else(annotator):
+    for width, height in [
+        (1024, 600),
+        (1280, 800),
+        (820, 1180),
+        (640, 400),
+    ]:  # the last: 200 % zoom
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        annotator.skip_to("move")
+        boxes = annotator.page.evaluate(BOXES)
+        names = list(boxes)
+        for i, one in enumerate(names):
+            for other in names[i + 1 :]:
+                p, q = boxes[one], boxes[other]
+                apart = (
+                    p[2] <= q[0] + 1
+                    or q[2] <= p[0] + 1
+                    or p[3] <= q[1] + 1
+                    or q[3] <= p[1] + 1
+                )
+                assert apart, (one, p, other, q)
+        assert annotator.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_numbered_tags_cover_neither_each_other_nor_the_cells_in_question(annotator):
@@ -244,30 +244,34 @@ BOXES_OF_CELLS = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
-def test_hints_and_notices_keep_off_the_cells_in_question(annotator, size):
-    page = annotator.page
-    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-    annotator.skip_to("move")
-    annotator.press("m")  # the other cell is to be clicked
-    page.evaluate(CELLS_LOW)
-    page.evaluate(
-        "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
-    )
-    hint, cells = page.locator("#hint").bounding_box(), page.evaluate(BOXES_OF_CELLS)
-    assert cells
-    for left, top, right, bottom in cells:
-        beside = hint["x"] + hint["width"] <= left or right <= hint["x"]
-        assert beside or hint["y"] + hint["height"] <= top or bottom <= hint["y"]
-    annotator.press("Escape")
-    page.evaluate(
-        "import('/static/state.js').then(({ tell }) => tell('Something was not done.'))"
-    )
-    page.wait_for_selector("#refused >> text=Something was not done")
-    stage, notice = (
-        page.locator(name).bounding_box() for name in ("#stage", "#refused")
-    )
-    assert stage["y"] + stage["height"] <= notice["y"] + 1
+def test_hints_and_notices_keep_off_the_cells_in_question(annotator):
+    for width, height in [(1024, 600), (1280, 800)]:
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        page = annotator.page
+        annotator.skip_to("move")
+        annotator.press("m")  # the other cell is to be clicked
+        page.evaluate(CELLS_LOW)
+        page.evaluate(
+            "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+        )
+        hint, cells = (
+            page.locator("#hint").bounding_box(),
+            page.evaluate(BOXES_OF_CELLS),
+        )
+        assert cells
+        for left, top, right, bottom in cells:
+            beside = hint["x"] + hint["width"] <= left or right <= hint["x"]
+            assert beside or hint["y"] + hint["height"] <= top or bottom <= hint["y"]
+        annotator.press("Escape")
+        page.evaluate(
+            "import('/static/state.js').then(({ tell }) => tell('Something was not done.'))"
+        )
+        page.wait_for_selector("#refused >> text=Something was not done")
+        stage, notice = (
+            page.locator(name).bounding_box() for name in ("#stage", "#refused")
+        )
+        assert stage["y"] + stage["height"] <= notice["y"] + 1
+        page.evaluate("import('/static/state.js').then(({ tell }) => tell(''))")
 
 
 def test_statements_read_well_where_a_label_stays_the_same(annotator):

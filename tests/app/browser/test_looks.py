@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from PIL import Image
 
 LOOK = """async ([t, label]) => {
@@ -80,21 +79,21 @@ def outermost(cells):
     )
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800), (820, 1180)])
-def test_nothing_hides_the_cells_in_question_or_a_tag(annotator, served, size):
-    annotator.page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-    for frame in (0, 6):
-        for label in outermost(served.ask(f"/api/movies/0/pair/{frame}")["a"]):
-            places = look(annotator, frame, label)
-            assert places["names"]
-            for box in [*places["cells"], *places["names"], *places["keys"]]:
-                assert inside(box, places["stage"]), (frame, label)
-                assert not any(overlap(box, other) for other in places["over"]), (
-                    frame,
-                    label,
-                    box,
-                    places["over"],
-                )
+def test_nothing_hides_the_cells_in_question_or_a_tag(annotator, served):
+    for width, height in [(1024, 600), (1280, 800), (820, 1180)]:
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        for frame in (0, 6):
+            for label in outermost(served.ask(f"/api/movies/0/pair/{frame}")["a"]):
+                places = look(annotator, frame, label)
+                assert places["names"]
+                for box in [*places["cells"], *places["names"], *places["keys"]]:
+                    assert inside(box, places["stage"]), (frame, label)
+                    assert not any(overlap(box, other) for other in places["over"]), (
+                        frame,
+                        label,
+                        box,
+                        places["over"],
+                    )
 
 
 def test_a_number_is_at_its_own_cell_which_is_seen(annotator, served):
@@ -162,41 +161,46 @@ def test_the_focus_of_the_pictures_is_seen(annotator):
     }
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
-def test_a_hint_has_one_line_and_hides_as_few_cells_as_it_can(annotator, served, size):
-    page = annotator.page
-    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-    frame = 6
-    for label in outermost(served.ask(f"/api/movies/0/pair/{frame}")["a"]):
-        look(annotator, frame, label)
-        annotator.press("m")
-        page.wait_for_selector("#hint", state="visible")
-        page.evaluate(PAINTED)
-        x, y, width, height = page.locator("#hint").bounding_box().values()
-        assert height < 50
-        places = page.evaluate(PLACES)
-        _, top, _, bottom = places["stage"]
-        ends = [
-            (x, at, x + width, at + height)
-            for at in (y, top + 40 if y > top + 41 else bottom - 14 - height)
-        ]
-        here, there = ([overlap(end, box) for box in places["open"]] for end in ends)
-        in_question = ([overlap(end, box) for box in places["cells"]] for end in ends)
-        assert sum(next(in_question)) == 0
-        assert sum(here) <= sum(there) or any(next(in_question))
-        annotator.press("Escape")
+def test_a_hint_has_one_line_and_hides_as_few_cells_as_it_can(annotator, served):
+    for width, height in [(1024, 600), (1280, 800)]:
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        page = annotator.page
+        frame = 6
+        for label in outermost(served.ask(f"/api/movies/0/pair/{frame}")["a"]):
+            look(annotator, frame, label)
+            annotator.press("m")
+            page.wait_for_selector("#hint", state="visible")
+            page.evaluate(PAINTED)
+            x, y, wide, high = page.locator("#hint").bounding_box().values()
+            assert high < 50
+            places = page.evaluate(PLACES)
+            _, top, _, bottom = places["stage"]
+            ends = [
+                (x, at, x + wide, at + high)
+                for at in (y, top + 40 if y > top + 41 else bottom - 14 - high)
+            ]
+            here, there = (
+                [overlap(end, box) for box in places["open"]] for end in ends
+            )
+            in_question = (
+                [overlap(end, box) for box in places["cells"]] for end in ends
+            )
+            assert sum(next(in_question)) == 0
+            assert sum(here) <= sum(there) or any(next(in_question))
+            annotator.press("Escape")
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
-def test_all_keys_are_seen_at_once(annotator, size):
-    annotator.page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
-    annotator.press("?")
-    assert (
-        annotator.page.evaluate(
-            "(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(help)"
+def test_all_keys_are_seen_at_once(annotator):
+    for width, height in [(1024, 600), (1280, 800)]:
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        annotator.press("?")
+        assert (
+            annotator.page.evaluate(
+                "(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(help)"
+            )
+            == 0
         )
-        == 0
-    )
+        annotator.press("Escape")
 
 
 def test_on_a_tablet_the_pictures_have_half_of_the_screen(annotator):

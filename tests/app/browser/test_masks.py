@@ -283,3 +283,29 @@ def test_what_cannot_be_edited_is_told_and_the_keys_fit_the_mode(annotator):
     annotator.press("q")
     page.wait_for_selector("[data-action=questions][aria-pressed=true]")
     assert page.is_hidden("#tools")
+
+
+def test_outline_in_question_that_is_no_cell_is_removed_by_a_key(annotator, served):
+    page = annotator.page
+    frame, label = next(
+        (frame, event["sources"][0])
+        for frame in range(13)
+        for event in served.ask(f"/api/movies/0/pair/{frame}")["events"]
+        if event["event"] == "disappear"
+    )
+
+    def has_cell():
+        cells = served.ask(f"/api/movies/0/frames/{frame}/cells")
+        return label in [cell["id"] for cell in cells]
+
+    annotator.look_at(frame, label)
+    annotator.press("c")
+    annotator.wait_until(lambda: not has_cell())
+    annotator.until("!state.waiting && !state.stroke")
+    annotator.press("Control+z")
+    annotator.wait_until(has_cell)
+    # Of several outlines, a click says which one.
+    annotator.press("q")
+    annotator.skip_to("move")
+    annotator.press("c")
+    page.wait_for_selector("[data-action=mask-delete][aria-pressed=true]")

@@ -273,6 +273,7 @@ MERGE_OVERLAP = ([0, 1], [0, 0], [40.0, 10.0])
     [
         ("move: distance", STEP, None, 0.5 / 1.1),
         ("move: distance in usual steps", STEP, None, np.log(2)),
+        ("move: squared distance in usual steps", STEP, None, np.log(1.25)),
         ("move: change of volume", STEP, None, 0.5),
         ("move: overlap missing", STEP, None, 1),
         ("move: overlap missing", STEP, STEP_OVERLAP, 1 - 30 / 120),

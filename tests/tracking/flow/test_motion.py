@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
-from clew.tracking.detections import DetectionTable
+from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.flow.flow import estimate_flow
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.flow.registration import register_frames
+from clew.tracking.flow.registration import Links, register_frames
 from clew.tracking.profile import estimate_profile
 
 DRIFT = 0.5
@@ -227,3 +227,16 @@ def test_cells_that_stream_through_each_other_persist_without_flow():
     motion = estimate_motion(source)
     assert not motion.follows_flow
     assert motion.persistence > 0.7
+
+
+def test_swapped_cells_do_not_persist():
+    """A step as long as the way to the next cell may lead from that cell."""
+    position = np.array([[0.0, 0.0], [0.0, 3.0], [0.0, 40.0]])
+    cells = Detections(1, np.arange(1, 4), position, {})
+    step = np.array([[0.0, 3.0], [0.0, -3.0], [0.0, 3.0]])
+    rows = np.arange(3)
+    links = Links(rows, rows, step, np.zeros((3, 2)))
+    motion = Motion(False, 3.0, 6.0, persistence=1.0)
+    predicted = motion.predict_persistent_step(links, cells)
+    assert not predicted[:2].any()
+    assert predicted[2, 1] > 2

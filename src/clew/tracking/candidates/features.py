@@ -16,11 +16,11 @@ To add a feature, say to divisions:
        ),
 
    A quantity that no view has yet becomes a property of the view.
-2. Add ``"divide: size of the mother": 0.0`` to `training/generic_weights.py`; a test
-   compares the names. `Tracker.fit` learns the weight from annotations right away;
+2. Add ``"divide: size of the mother": 0.0`` to the weights in
+   `training/generic_weights.json`. `Tracker.fit` learns the weight from annotations right away;
    `benchmarks/generic_weights.py` learns the generic weights again.
-3. Add a small scene with a known value to `tests/tracking/candidates/test_features.py`.
-   The tests there check every feature: finite, of order 1, independent of units.
+3. Add a small scene with a known value to `test_feature_values_of_small_scenes` in
+   `tests/tracking/candidates/test_features.py`. The tests there check every feature: finite, of order 1, independent of units.
 
 Weights are stored by feature name. Files of weights that lack a feature are rejected.
 """
@@ -56,6 +56,10 @@ from clew.tracking.user_columns import Links
 MAX_VALUE = 5.0
 """Features are clipped to this. Distances only approach it, so that a farther cell
 always has a larger value."""
+FAR_STEP = 2.0
+"""Typical steps up to which the cost of a move is convex in its distance, as if steps
+had Student's distribution. Of two ways to pair near cells, the right one then costs
+less; with a concave cost it was often the wrong one."""
 MAX_BORDER_DISTANCE = 3.0
 """Diameters beyond which the border does not matter."""
 
@@ -151,6 +155,10 @@ MOVE = (
     Feature(
         "distance in usual steps",
         lambda move: np.log1p(move.distance / move.typical_step),
+    ),
+    Feature(
+        "squared distance in usual steps",
+        lambda move: np.log1p((move.distance / (FAR_STEP * move.typical_step)) ** 2),
     ),
     Feature(
         "overlap missing",

@@ -18,7 +18,12 @@ from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
 from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.flow.registration import Links, link_resting_cells, register_frames
-from clew.tracking.scales import MapFunction, SampledFrames, sample_frames
+from clew.tracking.scales import (
+    MapFunction,
+    SampledFrames,
+    nearest_distances,
+    sample_frames,
+)
 
 MIN_EXPLAINED = 0.25
 """Share of the squared displacements that the flow, or persistence without flow, must
@@ -69,6 +74,7 @@ class Motion:
         step = np.zeros_like(cells.position)
         if self.persistence > 0:
             weight = cauchy_weights(links.deviation, self.median_step)
+            weight = weight * _find_unique_links(links, cells)
             step[links.target] = self.persistence * weight[:, None] * links.deviation
         return step
 
@@ -146,6 +152,18 @@ def cauchy_weights(steps: Array, typical_step: float) -> Array:
     """
     square = (steps**2).sum(axis=1)
     return np.asarray(1 / (1 + square / (OUTLIER_STEPS * typical_step) ** 2))
+
+
+def _find_unique_links(links: Links, cells: Detections) -> Array:
+    """Return (n_links,) 1 for steps shorter than the way to the nearest cell, else 0.
+
+    Two near cells that were swapped both seem to step from one to the other.
+    """
+    if len(cells) < 2:
+        return np.ones(len(links.target))
+    spacing = nearest_distances(cells)[links.target]
+    is_unique = np.linalg.norm(links.deviation, axis=1) < spacing
+    return np.asarray(is_unique, dtype=np.float64)
 
 
 class _Steps(NamedTuple):

@@ -21,8 +21,8 @@ def load_generic(file: str = FILE) -> dict[str, Any]:
 
 
 _CONTENT = load_generic()
-GENERIC: dict[str, float] = _CONTENT["weights"]
-"""Weights by the names of features."""
+GENERIC: dict[str, dict[str, float]] = _CONTENT["weights"]
+"""Weights by the names of features, for each of `measured_groups.GENERIC_SETS`."""
 QUANTILES: dict[str, list[float]] = _CONTENT["quantiles"]
 """Of cells and moves in the training data, see `clew.tracking.profile`."""
 

@@ -23,16 +23,26 @@ TRUST = 10.0
 
 
 def generic_weights(names: Sequence[str]) -> Array:
-    """Return the weights that come with clew for features by name, (d,)."""
-    return np.array([GENERIC.get(name, 0.0) for name in names])
+    """Return the weights that come with clew for features by name, (d,).
+
+    They are those of the largest set that has no other features; 0 for features that
+    the set lacks.
+    """
+    available = set(names)
+    sets = [weights for weights in GENERIC.values() if available >= weights.keys()]
+    weights = max(sets, key=len) if sets else GENERIC["points"]
+    return np.array([weights.get(name, 0.0) for name in names])
 
 
 def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
     """Return the weights of a fitted tracker for features by name, (d,).
 
-    0 for features that it does not have.
+    0 for features that it does not have. A tracker with one set of generic weights
+    takes the set for these features.
     """
     known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
+    if known in GENERIC.values():
+        return generic_weights(names)
     return np.array([known.get(name, 0.0) for name in names])
 
 
