@@ -143,7 +143,7 @@ def list_cells(table: DetectionTable) -> tuple[np.ndarray, np.ndarray]:
     return frame, np.concatenate([part.position for part in cells])
 
 
-def run_clew(data: Experiment, scratch: Path) -> None:
+def run_clew(data: Experiment, scratch: Path, lam: float | str, chosen: str) -> None:
     def track(name: str, tracker: Tracker, start: float) -> None:
         lineage = tracker.track(data.other)
         source, target, _ = lineage.edges
@@ -155,15 +155,18 @@ def run_clew(data: Experiment, scratch: Path) -> None:
     track("generic weights", Tracker.generic(n_jobs=1), start)
     graphs = {"some tracks": data.sparse, "all tracks": make_graph(data.first)}
     for name, graph in graphs.items():
+        if not name.startswith(chosen):
+            continue
         start = time.process_time()
         path = write_sparse(scratch / f"{name}.geff", graph)
         is_complete = name == "all tracks"
         reading = open_annotations(path, data.table, complete=is_complete)
         print(reading.summary.split(": ", 1)[1], flush=True)
-        tracker = Tracker(cache=None, n_jobs=1)
+        tracker = Tracker(cache=None, n_jobs=1, lam=lam)
         tracker.fit([data.table], [reading.annotations])
         note = "" if tracker.improved_ else " (kept the generic weights)"
-        track(f"learned from {name}{note}", tracker, start)
+        words = f"learned from {name}{note}, λ = {tracker.lam_:.3g}"
+        track(words, tracker, start)
 
 
 def run_laptrack(data: Experiment) -> None:
@@ -284,6 +287,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--program", default="clew")
     parser.add_argument("--edges", type=int, default=500, help="motile learns from")
+    parser.add_argument("--lam", type=float, help="clew chooses it by default")
+    parser.add_argument("--annotated", default="", choices=["some", "all", ""])
     options = parser.parse_args()
     sys.path.append(os.environ.get("PEERS", ""))
     data = Experiment(options.share, options.seed)
@@ -293,7 +298,7 @@ def main() -> None:
         elif options.program == "motile":
             run_motile(data, options.edges)
         else:
-            run_clew(data, Path(scratch))
+            run_clew(data, Path(scratch), options.lam or "auto", options.annotated)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from clew.tracking.tracker import Tracker
 from clew.tracking.user_columns import (
     ColumnTable,
     SourceWithColumns,
+    Standard,
     UserColumns,
     add_user_columns,
     measure_standards,
@@ -179,15 +180,22 @@ def test_values_are_standardized_and_follow_the_cells():
     )
 
 
-def test_cells_and_links_that_do_not_exist_are_refused(crowd):
+def test_cells_that_were_drawn_later_have_the_mean():
+    table = DetectionTable([0, 0, 1], [1, 3, 1], np.zeros((3, 2)))
+    cells = ColumnTable.of(np.array([0]), np.array([[3]]), {"q": np.array([5.0])})
+    source = SourceWithColumns(
+        table, {"column q": Standard(1.0, 2.0)}, UserColumns(cells)
+    )
+    assert source.detections(0).columns["column q"].tolist() == [0.0, 2.0]
+    assert source.detections(1).columns["column q"].tolist() == [0.0]
+
+
+def test_links_between_cells_that_do_not_exist_are_refused():
     table = DetectionTable([0, 1], [1, 1], np.zeros((2, 2)))
-    one = np.array([0])
     value = np.array([1.0])
-    lacking = ColumnTable.of(one, np.array([[7]]), {"q": value})
-    standards = {"column q": (0.0, 1.0), "link s": (0.0, 1.0)}
-    with pytest.raises(InputError, match="no row for label 1 of frame 0"):
-        SourceWithColumns(table, standards, UserColumns(lacking)).detections(0)
-    wrong = UserColumns(None, ColumnTable.of(one, np.array([[1, 9]]), {"s": value}))
-    source = SourceWithColumns(table, standards, wrong)
+    links = ColumnTable.of(np.array([0]), np.array([[1, 9]]), {"s": value})
+    source = SourceWithColumns(
+        table, {"link s": Standard(0.0, 1.0)}, UserColumns(None, links)
+    )
     with pytest.raises(InputError, match="label 1 of frame 0 to label 9"):
         source.find_links(source.detections(0), source.detections(1))

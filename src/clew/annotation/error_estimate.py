@@ -32,12 +32,12 @@ from scipy.special import expit, log_expit, logit, nbdtrik
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
-from clew.tracking.training.calibration import Expectation
+from clew.tracking.training.calibration import INTERVAL, Expectation
 
 Kinds = NDArray[np.int8]
 """(n,) the kinds of events."""
-TAIL = 0.05
-"""On either side of the interval, which holds the number in 90 of 100 movies."""
+TAIL = (1 - INTERVAL) / 2
+"""Probability on either side of the interval."""
 PIVOT = -2.0
 """Log-odds of a doubt of 12 %, near which most wrong events are: there level and slope
 are almost independent."""
@@ -123,7 +123,7 @@ class Correction:
 def estimate_wrong_events(
     events: Kinds, probability: Array, correction: Correction
 ) -> Expectation:
-    """Return the expected number of wrong events, with a 90 % interval.
+    """Return the expected number of wrong events, with its interval.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from clew.cli.movies import (
     Frames,
     ImagesPath,
     LabelsPath,
+    LinksPath,
     NoCache,
     Radius,
     Spacing,
@@ -65,6 +66,7 @@ def annotate(
     channel: Channel = None,
     sparse: Sparse = False,
     frames: Frames = None,
+    links: LinksPath = None,
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     weights: Annotated[
         Path | None,
@@ -159,6 +161,7 @@ def annotate(
         sparse=sparse,
         frames=frames,
         radius=radius,
+        links=links,
     )
     opened: list[Movie | None] = []
     for path, _ in paths:

@@ -480,8 +480,9 @@ def open_masked_movie(
     radius: float | None = None,
     detect_jobs: int | None = None,
     choose_detection: ChooseDetection | None = None,
+    links: Path | None = None,
 ) -> Movie:
-    """Open a movie that must have label images; the last two as in `open_input`."""
+    """Open a movie that must have label images; the last ones as in `open_input`."""
     from clew.tracking.movie import Movie
 
     opened = open_input(
@@ -494,6 +495,7 @@ def open_masked_movie(
         frames,
         radius,
         detect_jobs,
+        links,
         choose_detection=choose_detection,
     )
     if not isinstance(opened, Movie):

@@ -157,7 +157,7 @@ class Colony:
             self._grow_cells(settings.doubling / WARM_UP)
 
     def step(self) -> None:
-        """One frame passes: rods slide, grow, divide and give way; those far out of view are washed away."""
+        """Advance by one frame: slide, grow, divide and separate rods; remove those far outside."""
         cells = self.cells
         settings = self.settings
         rng = self.rng
@@ -178,7 +178,7 @@ class Colony:
         self.cells = self.cells[(beyond < WASHED).all(axis=1)]
 
     def _grow_cells(self, frames: float) -> None:
-        """Time passes in small steps, in which rods grow, divide and give way."""
+        """Grow, divide and separate rods in small steps of time."""
         cap = 2 * self.settings.radius
         steps = max(
             1, math.ceil(math.log(2) * frames / self.settings.doubling / SUBSTEP)
@@ -192,11 +192,11 @@ class Colony:
             self._separate_overlapping()
 
     def shift(self, way: Array) -> None:
-        """The stage moves; a colony has an end, so that nothing comes in from elsewhere."""
+        """Shift all rods by (2,); nothing enters from outside."""
         self.cells.position = self.cells.position + way
 
     def make_bodies(self) -> Bodies:
-        """The rods as they look now."""
+        """Return the outlines."""
         cells = self.cells
         settings = self.settings
         across = cells.axis[:, ::-1] * SIDE
@@ -222,7 +222,7 @@ class Colony:
         )
 
     def _make_newborn(self, position: Array) -> Rods:
-        """Unrelated rods at the given places, of all ages."""
+        """Make unrelated rods of all ages at (n, 2) positions."""
         n = len(position)
         rng = self.rng
         none = np.zeros(n, np.int64)
@@ -253,7 +253,7 @@ class Colony:
         return max(0.0, 2 * radius * self.settings.aspect * math.log(2) - 2 * radius)
 
     def _draw_individual(self, rods: Rods) -> None:
-        """What every rod has of its own: how fast it grows, at which length it divides, and its look."""
+        """Draw what rods do not inherit: growth, length at division, and look."""
         n = len(rods)
         rng = self.rng
         settings = self.settings
@@ -274,7 +274,7 @@ class Colony:
         rods.texture = rng.uniform(0, 1000, (n, 3))
 
     def _divide_ripe(self) -> None:
-        """Rods that are ripe part in the middle: both halves lie where the whole was."""
+        """Divide ripe rods in the middle; both halves lie where the whole was."""
         ripe = self.cells.length >= self.cells.ripe
         if not ripe.any():
             return
@@ -300,7 +300,7 @@ class Colony:
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
     def _separate_overlapping(self) -> None:
-        """Overlapping rods push each other apart until none overlaps by much."""
+        """Push overlapping rods apart until none overlaps by much."""
         cells = self.cells
         radius = self.settings.radius
         if len(cells) < 2:
@@ -411,7 +411,7 @@ def _closest_points(p: Any, u: Any, half: float, q: Any, v: Any, other: float) -
     denominator = 1.0 - b * b
     if denominator > 1e-4:
         s = min(max((b * f - c) / denominator, -half), half)
-    else:  # parallel: in the middle of where they lie side by side, lest they turn for no reason
+    else:  # parallel: in the middle of where they lie side by side, so that they do not turn
         s = min(max((max(-half, -c - other) + min(half, other - c)) / 2, -half), half)
     t = b * s + f
     if t < -other or t > other:

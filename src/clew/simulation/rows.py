@@ -1,4 +1,4 @@
-"""Tables of simulated cells: one array for each property, of which rows are taken and joined."""
+"""Tables of simulated cells: one array for each property; rows can be selected and joined."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Rows:
         return len(self.track)
 
     def __getitem__(self, rows: Any) -> Self:
-        """Some of the cells."""
+        """Select cells."""
         return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     def __add__(self, other: Self) -> Self:
-        """All of both."""
+        """Join two tables."""
         return type(self)(
             **{
                 f.name: np.concatenate([getattr(self, f.name), getattr(other, f.name)])
@@ -39,7 +39,7 @@ class Rows:
 
 
 def sum_over_pairs(n: int, first: Ids, second: Ids, push: Array) -> Array:
-    """(n, d) what moves each of n cells, if (m, d) moves the first of each pair and its opposite the second."""
+    """Return the shift (n, d) of n cells if `push` (m, d) moves the first of each pair and −`push` the second."""
     return np.column_stack(
         [
             np.bincount(first, p, minlength=n) - np.bincount(second, p, minlength=n)

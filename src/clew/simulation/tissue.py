@@ -1,7 +1,7 @@
 """Dense tissue in a divergence-free flow.
 
 The flow is a constant current plus periodic waves that change slowly. Cells follow it
-with little motion of their own. Masks are discs.
+with little additional motion. Masks are discs.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _check_values(path: str | Path, tracker: Tracker, weights: Array, n: int) ->
 
 
 def _origin(own: dict[str, Any], learner: Any) -> Origin:
-    """Where the weights come from; files of clew 0.1 do not say so, but what they hold tells."""
+    """Where the weights come from; in files of clew 0.1 it follows from the other fields."""
     if "origin" in own:
         return Origin(own["origin"])
     if learner is not None:

@@ -25,7 +25,7 @@ from clew.tracking.detections import (
     Source,
     take_window,
 )
-from clew.tracking.events import Labels
+from clew.tracking.events import NONE, Labels
 
 CELL_PREFIX = "column "
 LINK_PREFIX = "link "
@@ -203,21 +203,14 @@ class SourceWithColumns:
             return cells
         part = table.of_frame(t)
         label = part.cells[:, 0]
-        place = np.minimum(np.searchsorted(label, cells.label), max(len(label) - 1, 0))
-        is_known = np.zeros(len(cells), dtype=bool)
-        if len(label):
-            is_known = label[place] == cells.label
-        if not is_known.all():
-            lacking = cells.label[np.argmin(is_known)]
-            raise InputError(
-                f"the columns of cells of {self.source.name} have no row for label "
-                f"{lacking} of frame {t}"
-            )
-        added = {
-            group: self._standardize(group, part.columns[_strip_prefix(group)][place])
-            for group in self.standards
-            if group.startswith(CELL_PREFIX)
-        }
+        added = {}
+        for group in self.standards:
+            if group.startswith(CELL_PREFIX):
+                values = self._standardize(group, part.columns[_strip_prefix(group)])
+                place = np.searchsorted(label, cells.label)
+                is_known = np.append(label, NONE)[place] == cells.label
+                # cells that were drawn later have the mean
+                added[group] = np.where(is_known, np.append(values, 0.0)[place], 0.0)
         return replace(cells, columns={**cells.columns, **added})
 
     def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:
@@ -232,19 +225,21 @@ class SourceWithColumns:
         part = self.user_columns.links.of_frame(before.frame)
         source = before.rows(part.cells[:, 0])
         target = after.rows(part.cells[:, 1])
-        is_unknown = (source < 0) | (target < 0)
-        if is_unknown.any():
-            first, second = part.cells[np.argmax(is_unknown)]
+        exists = (source >= 0) & (target >= 0)
+        # masks may have been edited since
+        is_wrong = not exists.all() if self.movie is None else not exists.any()
+        if len(exists) and is_wrong:
+            first, second = part.cells[np.argmin(exists)]
             raise InputError(
                 f"the links of {self.source.name} lead from label {first} of frame "
                 f"{before.frame} to label {second} of the next; not both are cells of "
                 "the movie"
             )
         columns = {
-            group: self._standardize(group, part.columns[_strip_prefix(group)])
+            group: self._standardize(group, part.columns[_strip_prefix(group)])[exists]
             for group in groups
         }
-        return Links(source, target, columns)
+        return Links(source[exists], target[exists], columns)
 
     def _standardize(self, group: str, values: Array) -> Array:
         standard = self.standards[group]

@@ -16,11 +16,11 @@ To add a feature, say to divisions:
        ),
 
    A quantity that no view has yet becomes a property of the view.
-2. Add ``"divide: size of the mother": 0.0`` to `training/generic_weights.py`; a test
-   compares the names. `Tracker.fit` learns the weight from annotations right away;
+2. Add ``"divide: size of the mother": 0.0`` to the weights in
+   `training/generic_weights.json`. `Tracker.fit` learns the weight from annotations right away;
    `benchmarks/generic_weights.py` learns the generic weights again.
-3. Add a small scene with a known value to `tests/tracking/candidates/test_features.py`.
-   The tests there check every feature: finite, of order 1, independent of units.
+3. Add a small scene with a known value to `test_feature_values_of_small_scenes` in
+   `tests/tracking/candidates/test_features.py`. The tests there check every feature: finite, of order 1, independent of units.
 
 Weights are stored by feature name. Files of weights that lack a feature are rejected.
 """

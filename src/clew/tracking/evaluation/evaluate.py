@@ -177,7 +177,7 @@ def evaluate(
 ) -> Evaluation:
     """Measure a result against a true lineage.
 
-    What a partial truth does not speak of is not counted: how its tracks begin and
+    What a partial truth leaves open is not counted: how its tracks begin and
     end, and cells that it does not have.
 
     If both have masks and no `distance` is given, cells are matched by masks, else by

@@ -74,7 +74,7 @@ class SparseScore:
     ----------
     edges, divisions : MatchCounts
     n_ignored_edges, n_ignored_forks : int
-        Predictions of which the truth does not speak.
+        Predictions that the truth leaves open.
     n_nodes, n_true_nodes, n_matched : int
         Cells of the result and of the truth, and pairs of both.
     n_estimated : float or None

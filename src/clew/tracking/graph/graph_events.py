@@ -154,7 +154,7 @@ class GraphEvents:
 def list_events(
     graph: CandidateGraph, divisions: bool, false_detections: bool
 ) -> GraphEvents:
-    """List the candidate events of a graph, with what is known of them.
+    """List the candidate events of a graph, with their annotations.
 
     A node with one right edge to later frames moves, one with two divides. Other ends
     of right edges are unknown.

@@ -46,7 +46,7 @@ from clew.tracking.training.calibration import (
     MovieMargins,
 )
 
-LEAST_PROBABILITY = 0.1
+LEAST_PROBABILITY = 0.03
 """Of a gap in which images are searched for the cell."""
 
 

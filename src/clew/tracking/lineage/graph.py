@@ -23,12 +23,12 @@ def events_of_links(
     frames: tuple[int, int],
     where: str,
 ) -> tuple[EventTable, Indices, Indices]:
-    """The events of nodes (n,) with links (k,) between them, and for each the link or node that tells of it.
+    """The events of nodes (n,) with links (k,) between them, and the link or node that each comes from.
 
     One link is a move, two out of one node are a division (a split where either link is marked so in `split` (k,)),
     two into one node a merge; one link over two frames is a gap. A node without a link to it appears, one without a
     link from it disappears, unless it lies in the first or last of the `frames`. A link over more frames is no event,
-    nor are links to three or more cells (told by a warning), and their ends neither appear nor disappear. Returned
+    nor are links to three or more cells (a warning lists them), and their ends neither appear nor disappear. Returned
     beside the events: (m,) their links, −1 for none, and (m,) their nodes, likewise.
     """
     nodes = _Nodes(frame, label, where)

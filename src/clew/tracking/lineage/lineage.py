@@ -55,7 +55,7 @@ class Lineage:
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """(n,) each: measurements by which identities are matched, "volume" and "intensity" where there are any."""
     probability: Array | None = None
-    """(m,) that each event is right, see `model.probability`; None where nobody calibrated the confidences."""
+    """(m,) that each event is right, see `model.probability`; None if the confidences are not calibrated."""
     recovered: RecoveredCells | None = None
     """Nodes without a given mask, which the column "recovered" marks; None where they were not searched."""
 

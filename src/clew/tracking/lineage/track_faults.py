@@ -1,4 +1,4 @@
-"""What is wrong with a table, collected so that several faults are told at once, each with its row."""
+"""Faults of a table of tracks, collected so that one error lists several, each with its row."""
 
 from __future__ import annotations
 

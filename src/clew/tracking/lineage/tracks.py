@@ -189,7 +189,7 @@ def check_frame(
 def _warn_of_many_children(
     tracks: Tracks, parent_row: NDArray[np.intp], where: str, row: NDArray[Any]
 ) -> None:
-    """Tell of cells with more than two daughters: true lineages have them, and no event of clew's is one."""
+    """Warn of cells with more than two daughters: true lineages have them, and no event of clew's is one."""
     mothers = np.flatnonzero(tracks.child_count(parent_row) > MAX_CHILDREN)
     if not len(mothers):
         return

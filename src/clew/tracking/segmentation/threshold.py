@@ -24,7 +24,7 @@ from clew.tracking.frames import Frames
 from clew.utils.validation import check_list, check_positive, is_number, short_repr
 
 MIN_DIAMETER = 4.0
-"""In pixels; smaller cells cannot be told from noise."""
+"""In pixels; smaller cells look like noise."""
 N_DIAMETER_FRAMES = 3
 """Frames from which the diameter of a cell is estimated."""
 BACKGROUND_POINTS = 4.0

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
@@ -57,8 +57,10 @@ ENDS = (Event.APPEAR, Event.DISAPPEAR)
 SHARED_ODDS = ((Event.DIVIDE,), (Event.SPLIT, Event.MERGE))
 """Kinds of events whose odds follow their share; splits and merges have one share."""
 INTERVAL = 0.9
-"""Probability of the interval of the number of wrong events."""
-Z_SCORE = 1.645
+"""Probability of the interval of the number of wrong events, in all estimates.
+
+The page writes it too: `app/static/index.html` and `panels.js`."""
+Z_SCORE = float(ndtri((1 + INTERVAL) / 2))
 """Standard deviations on either side that hold `INTERVAL` of a normal distribution."""
 
 
@@ -198,7 +200,7 @@ GENERIC_CALIBRATION = Calibration.generic()
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Expected number of wrong events, with its 90 % interval."""
+    """Expected number of wrong events, with the interval of `INTERVAL`."""
 
     number: float
     low: float

@@ -66,7 +66,7 @@ def compare_with_annotations(
     """Compare predictions with the annotated events of a frame pair.
 
     Events annotated as not happened are left out: they were chosen because they are
-    wrong. A split and a division of the same cells are told apart by other frame pairs,
+    wrong. Other frame pairs distinguish a split from a division of the same cells,
     so that either is right here.
 
     Parameters
