@@ -37,6 +37,7 @@ EXTRAS = (
     "tracksdata",
     "all",
 )
+WITH_TRACKING = ("tracking", "page", "napari", "tracksdata", "all")
 N_HEAVIEST = 4
 """Packages that are named for each environment."""
 FIELDS = ("Author", "License-Expression", "Summary", "Requires-Python", "Classifier")
@@ -120,7 +121,7 @@ def try_install(python: str, wheel: Path, extra: str, folder: Path) -> str:
     target = ["--quiet", "--python", own]
     run([*UV, "pip", "install", *target, what])
     run([*UV, "pip", "check", "--quiet", "--python", own])
-    run([own, "-c", read_example()], cwd=folder)
+    run([own, "-c", read_example(extra)], cwd=folder)
     sites = Path(run([own, "-c", "import site; print(site.getsitepackages()[0])"]))
     sizes = {path.name: weigh(path) for path in sites.iterdir()}
     heaviest = sorted(sizes, key=lambda name: -sizes[name])[:N_HEAVIEST]
@@ -153,10 +154,12 @@ def resolve(wheel: Path, version: str) -> str:
     return f"wheels of all {n_packages} packages of the extra `all` exist"
 
 
-def read_example() -> str:
-    """Return the Python example of the README."""
+def read_example(extra: str) -> str:
+    """Return the Python example of the README that runs with an extra."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    is_core = extra not in WITH_TRACKING
+    return next(block for block in blocks if not is_core or "tracking" not in block)
 
 
 def weigh(path: Path) -> int:

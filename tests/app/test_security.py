@@ -120,6 +120,23 @@ def test_another_host_is_refused(still, host):
     assert ask(still.app, "/static/main.js", headers={"host": host})[0] == 403
 
 
+@pytest.mark.parametrize("query", [b"", f"token={TOKEN}".encode()])
+def test_web_socket_is_closed(still, query):
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", HOST.encode())]
+    scope = {"type": "websocket", "path": "/api/events", "headers": headers}
+    with no_loop():
+        asyncio.run(still.app(scope | {"query_string": query}, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
 def test_own_hosts_are_served(still):
     assert ask(still.app, "/api/movies", headers={"host": "localhost:8017"})[0] == 200
     assert ask(still.app, "/api/movies", headers={"host": "LOCALHOST:8017"})[0] == 200

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-PATIENCE = 60
+PATIENCE = 240
+"""Seconds that a busy machine has for anything."""
 
 
 def find_reason():

@@ -5,7 +5,10 @@ tests/tracking/measurement/test_label_faults.py; chunks that unpack to too much 
 tests/tracking/io/test_zarr_chunks.py; leftovers in tests/utils/test_storage.py and
 tests/tracking/io/test_staging.py; clusters in tests/test_parallel.py and
 tests/cli/test_cluster.py; GEFFs that lost a part in
-tests/tracking/io/test_geff.py; codecs in tests/tracking/test_movie.py.
+tests/tracking/io/test_geff.py; codecs in tests/tracking/test_movie.py; results that
+were changed by hand in tests/tracking/io/test_results.py; CPU without thread variables
+in tests/utils/test_threads.py; answers without a server in
+tests/app/browser/test_trouble.py and test_honest.py.
 """
 
 import os
@@ -64,6 +67,14 @@ def test_series_with_any_index_is_as_a_list(words):
     actual = fit(inputs, annotations, lam="auto")
     assert actual.lam_ == pytest.approx(expected.lam_)
     np.testing.assert_allclose(actual.coef_, expected.coef_, atol=1e-9)
+
+
+def test_frames_of_polars_are_as_arrays(words):
+    polars = pytest.importorskip("polars")
+    X, Y = words
+    frames = [polars.DataFrame(x) for x in X]
+    expected = fit(X, Y, lam=1.0).coef_
+    np.testing.assert_allclose(fit(frames, Y, lam=1.0).coef_, expected)
 
 
 def test_no_thread_variable_gives_the_same_weights(words, tmp_path):
