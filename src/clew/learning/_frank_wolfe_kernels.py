@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning.gram import pairwise_steps
 from clew.learning.task import Array, Indices, Mask
+from clew.utils.kernels import inner_kernel, kernel
 
 
 class Bounds(NamedTuple):
@@ -44,11 +44,6 @@ class Bounds(NamedTuple):
     """(G,) capacity of each group's block of inner products."""
 
 
-kernel = njit(cache=True, nogil=True)
-inner_kernel = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Called from kernels only, and compiled with them."""
-
-
 class Scratch(NamedTuple):
     """Buffers of a visit to a group, ordered from its oldest bound to its newest.
 
@@ -66,7 +61,7 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def link_bounds(b: Bounds, n_rows: int) -> None:
     """Rebuild the linked lists of the groups, the newest bound first."""
     b.head[:] = -1
@@ -78,7 +73,7 @@ def link_bounds(b: Bounds, n_rows: int) -> None:
         b.sizes[g] += 1
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def age_bounds(b: Bounds, n_rows: int, patience: int) -> int:
     """Count passes without weight; return how many bounds have more than `patience`."""
     n_old = 0
@@ -88,7 +83,7 @@ def age_bounds(b: Bounds, n_rows: int, patience: int) -> int:
     return n_old
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
     """Move the bounds in the mask to the front, in place; return their number.
 
@@ -132,7 +127,7 @@ def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
     return kept
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def copy_products(
     b: Bounds, products: Array, start: NDArray[np.int64], room: NDArray[np.int64]
 ) -> None:
@@ -144,7 +139,7 @@ def copy_products(
                 products[start[g] + i * room[g] + j] = value
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """Compute the inner products of bound k with the earlier bounds of group g.
 
@@ -170,7 +165,7 @@ def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
         dense[indices[p]] = 0.0
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
     """Recompute all inner products of these groups."""
     for g in groups:
@@ -180,7 +175,7 @@ def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
             k = b.following[k]
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
     """Write the rows of a group's bounds and their values at w to the scratch.
 
@@ -207,7 +202,7 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
     return best
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def link_if_higher(
     b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
 ) -> bool:
@@ -240,12 +235,12 @@ def link_if_higher(
     return True
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def append_rows(
     b: Bounds,
     n_rows: int,
     data: Array,
-    indices: Indices,
+    indices: NDArray[np.uint32],
     indptr: Indices,
     offsets: Array,
     groups: Indices,
@@ -272,7 +267,7 @@ def append_rows(
     return n_rows
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def improve_group(
     b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch
 ) -> float:
@@ -320,7 +315,7 @@ def improve_group(
     return gap
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def sweep_groups(
     b: Bounds,
     groups: Indices,

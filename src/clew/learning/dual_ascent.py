@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
 from clew.learning.bounds import Bundle, normalize_dual_weights
 from clew.learning.gram import pairwise_steps
 from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices
+from clew.utils.kernels import kernel
 
 
 @dataclass(frozen=True)
@@ -212,10 +213,10 @@ def _conjugate_gradients(
     return step
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _sweep_groups(
     data: Array,
-    indices: Indices,
+    indices: NDArray[np.uint32],
     indptr: Indices,
     offsets: Array,
     members: Indices,

@@ -42,12 +42,7 @@ from clew.learning.bounds import (
 from clew.learning.gram import Gram, find_slots
 from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
-from clew.learning.sparse_rows import (
-    ENTRY_BYTES,
-    Rows,
-    add_weighted_rows,
-    subtract_sparse,
-)
+from clew.learning.sparse_rows import ENTRY_BYTES, Rows, subtract_sparse
 from clew.learning.task import (
     Array,
     Indices,
@@ -139,9 +134,11 @@ class WorkingSet:
         """Set the linear term, in the order of the bundle, and recompute w from α."""
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
         b = self.bounds
-        total = self.v.copy()
-        add_weighted_rows(b.data, b.indices, b.indptr, b.alpha[: self.n_rows], total)
-        self.w = total / -self.lam
+        n = self.n_rows
+        end = self.n_entries
+        content = (b.data[:end], b.indices[:end].view(np.int32), b.indptr[: n + 1])
+        slopes = sp.csr_array(content, shape=(n, len(self.v)))
+        self.w = (self.v + slopes.T @ b.alpha[:n]) / -self.lam
 
     def dual_value(self) -> float:
         """Return Eq. 14 at α, without the constant of the linear term."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
 from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices, Mask
+from clew.utils.kernels import inner_kernel, kernel
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Gram:
         return Gram(blocks, self.start, self.size, self.slot)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _shift_origin(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
     """Compute G_jk − G_jr − G_rk + G_rr in each block, in place."""
     for g in range(len(size)):
@@ -108,10 +109,10 @@ def find_slots(members: Indices, first: Indices) -> Indices:
     return slot
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _fill_blocks(
     data: Array,
-    indices: Indices,
+    indices: NDArray[np.uint32],
     indptr: Indices,
     dense: Array,
     members: Indices,
@@ -154,7 +155,7 @@ def _fill_blocks(
                     dense[indices[p]] = 0.0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@inner_kernel
 def pairwise_steps(
     score: Array,
     moved: Array,

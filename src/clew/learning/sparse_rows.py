@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices, Matrix
@@ -134,65 +133,20 @@ class Rows:
 
     def dense(self, rows: Indices) -> Array:
         """Return some of the rows as a dense (n, d) array."""
-        out = np.zeros((len(rows), self.n_columns))
-        _write_dense(self.data, self.indices, self.indptr, rows, out)
-        return out
+        return np.asarray(self.csr[rows].toarray())
 
-    def multiply(self, w: Array, rows: Indices | None = None) -> Array:
-        """Return (n,) ⟨row, w⟩ of all rows or of some."""
-        out = np.zeros(self.n_rows if rows is None else len(rows))
-        chosen = np.arange(self.n_rows) if rows is None else rows
-        _multiply(self.data, self.indices, self.indptr, chosen, w, out)
-        return out
+    def multiply(self, w: Array) -> Array:
+        """Return (n,) ⟨row, w⟩."""
+        return np.asarray(self.csr @ w)
 
     def combine(self, weights: Array) -> Array:
         """Return (d,) Σ_k weights_k · row_k."""
-        out = np.zeros(self.n_columns)
-        add_weighted_rows(self.data, self.indices, self.indptr, weights, out)
-        return out
+        return np.asarray(self.csr.T @ weights)
 
     def squared_norms(self) -> Array:
         """Return (n,) ‖row‖²."""
         sums = np.concatenate([[0.0], np.cumsum(self.data**2)])
         return np.asarray(np.diff(sums[self.indptr]))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _multiply(
-    data: Array,
-    indices: Indices,
-    indptr: Indices,
-    chosen: Indices,
-    w: Array,
-    out: Array,
-) -> None:
-    """Write ⟨row, w⟩ of the chosen rows to `out`."""
-    for i in range(len(chosen)):
-        total = 0.0
-        for p in range(indptr[chosen[i]], indptr[chosen[i] + 1]):
-            total += data[p] * w[indices[p]]
-        out[i] = total
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _write_dense(
-    data: Array, indices: Indices, indptr: Indices, chosen: Indices, out: Array
-) -> None:
-    """Write the chosen rows to the zero array `out` (n, d)."""
-    for i in range(len(chosen)):
-        for p in range(indptr[chosen[i]], indptr[chosen[i] + 1]):
-            out[i, indices[p]] = data[p]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_weighted_rows(
-    data: Array, indices: Indices, indptr: Indices, weights: Array, out: Array
-) -> None:
-    """Add Σ_k weights_k · row_k to `out` (d,)."""
-    for k in range(len(weights)):
-        if weights[k] != 0.0:
-            for p in range(indptr[k], indptr[k + 1]):
-                out[indices[p]] += weights[k] * data[p]
 
 
 def row_of_entries(matrix: Matrix) -> Indices:
@@ -211,66 +165,5 @@ def sparse(dense: Array) -> Matrix:
 
 
 def subtract_sparse(matrix: Matrix, reference: Matrix) -> Matrix:
-    """Subtract two CSR matrices of the same shape; store no zeros.
-
-    Returns
-    -------
-    difference : csr_array of shape (n, d)
-    """
-    n_rows, n_columns = matrix.shape
-    room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
-    data = np.empty(room)
-    indices = np.empty(room, dtype=np.int32)
-    indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    left, right = (
-        (m.data, m.indices.astype(np.int32, copy=False), m.indptr.astype(np.int64))
-        for m in (matrix, reference)
-    )
-    dense = np.zeros(n_columns)
-    seen_in = np.zeros(n_columns, dtype=np.int64)
-    used = _subtract_rows(*left, *right, dense, seen_in, data, indices, indptr)
-    return sp.csr_array(
-        (data[:used], indices[:used], indptr), shape=(n_rows, n_columns)
-    )
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _subtract_rows(
-    data: Array,
-    indices: Indices,
-    indptr: Indices,
-    ref_data: Array,
-    ref_indices: Indices,
-    ref_indptr: Indices,
-    dense: Array,
-    seen_in: NDArray[np.int64],
-    out: Array,
-    out_indices: Indices,
-    out_indptr: Indices,
-) -> int:
-    """Subtract row by row through a dense row; return the number of entries written.
-
-    `dense` (d,) and `seen_in` (d,) are scratch, zero before. `seen_in` is the row in
-    which a column was last seen, counted from 1.
-    """
-    used = 0
-    for k in range(len(indptr) - 1):
-        for p in range(indptr[k], indptr[k + 1]):
-            dense[indices[p]] += data[p]
-        for p in range(ref_indptr[k], ref_indptr[k + 1]):
-            dense[ref_indices[p]] -= ref_data[p]
-        for side in range(2):
-            columns = indices if side == 0 else ref_indices
-            begin = indptr[k] if side == 0 else ref_indptr[k]
-            end = indptr[k + 1] if side == 0 else ref_indptr[k + 1]
-            for p in range(begin, end):
-                j = columns[p]
-                if seen_in[j] != k + 1:
-                    seen_in[j] = k + 1
-                    if dense[j] != 0.0:
-                        out[used] = dense[j]
-                        out_indices[used] = j
-                        used += 1
-                    dense[j] = 0.0
-        out_indptr[k + 1] = used
-    return used
+    """Subtract two CSR matrices of the same shape; store no zeros."""
+    return sp.csr_array(matrix) - sp.csr_array(reference)

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices, Mask
-from clew.models.node_features import NodeFeatures, inner_kernel, kernel
+from clew.models.node_features import NodeFeatures
+from clew.utils.kernels import inner_kernel, kernel
 
 BIAS, TRANSITION, BEGIN, END = range(4)
 """Places in `Forest.blocks`."""
@@ -51,7 +52,7 @@ class Forest(NamedTuple):
     """
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def sort_topologically(parent: Indices, order: Indices) -> int:
     """Fill `order` with all nodes, parents first; return a node on a cycle, or -1.
 
@@ -83,7 +84,7 @@ def sort_topologically(parent: Indices, order: Indices) -> int:
 # Scores
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def score_example(
     features: NodeFeatures,
     forest: Forest,
@@ -138,7 +139,7 @@ def score_example(
                 scores[k, s] = -np.inf
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
     """Fill `transition` (S, S) [child, parent] from the weights."""
     S = forest.allowed.shape[1]
@@ -150,7 +151,7 @@ def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
                 transition[j, i] = -np.inf
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def score_examples(
     features: NodeFeatures,
     forest: Forest,
@@ -172,7 +173,7 @@ def score_examples(
 # Max-product
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def send_best(
     values: Array,
     k: int,
@@ -192,7 +193,7 @@ def send_best(
             messages[m, i] = candidate if candidate > messages[m, i] else messages[m, i]
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def max_of_row(values: Array, k: int) -> float:
     """Return the largest value of row k."""
     best = -np.inf
@@ -201,7 +202,7 @@ def max_of_row(values: Array, k: int) -> float:
     return best
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def maximize_example(
     forest: Forest,
     e: int,
@@ -237,9 +238,9 @@ def maximize_example(
         for k in range(last - first):
             for s in range(S):
                 slack[k, s] = 0.0 if not forest.allowed[first + k, s] else np.inf
-    sent = np.int64(0)
-    forced = np.int64(1)
-    forced_sent = np.int64(2)
+    sent = int(np.int64(0))
+    forced = int(np.int64(1))
+    forced_sent = int(np.int64(2))
     least = np.inf
     root = -1
     for position in range(last - 1, first - 1, -1):  # children before parents
@@ -292,7 +293,7 @@ def maximize_example(
     return found
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def maximize_examples(
     forest: Forest,
     chosen: Indices,
@@ -321,7 +322,7 @@ def maximize_examples(
 # Features
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def add_node(
     features: NodeFeatures,
     forest: Forest,
@@ -381,7 +382,7 @@ def add_node(
     return end
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def collect_sums(
     dense: Array, columns: NDArray[np.uint32], values: Array, begin: int, end: int
 ) -> int:
@@ -403,7 +404,7 @@ def collect_sums(
     return n_entries
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def write_features(
     features: NodeFeatures,
     forest: Forest,
@@ -452,7 +453,7 @@ def write_features(
         row = shift + forest.offsets[e + 1]
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def write_difference(
     features: NodeFeatures,
     forest: Forest,

@@ -9,13 +9,13 @@ import numpy as np
 
 from clew.learning.task import Array, Indices
 from clew.models._forest_kernels import Forest, max_of_row, send_best
-from clew.models.node_features import inner_kernel, kernel
+from clew.utils.kernels import inner_kernel, kernel
 
 SMALLEST_SUM = 1e-200
 """Sums of exponentials below this are computed again in log space."""
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def add_log_sum(values: Array, k: int, transition: Array, i: int) -> float:
     """Return log Σ_j exp(transition[j, i] + values[k, j])."""
     top = -np.inf
@@ -29,7 +29,7 @@ def add_log_sum(values: Array, k: int, transition: Array, i: int) -> float:
     return float(top + np.log(total))
 
 
-@inner_kernel  # type: ignore[untyped-decorator]
+@inner_kernel
 def send_sum(
     values: Array,
     k: int,
@@ -60,7 +60,7 @@ def send_sum(
             messages[k, i] = top + highest + np.log(messages[k, i])
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def send_messages(
     forest: Forest,
     chosen: Indices,
@@ -133,7 +133,7 @@ def send_messages(
     return totals
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def add_edge_probabilities(
     forest: Forest,
     chosen: Indices,

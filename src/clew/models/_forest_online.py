@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
@@ -31,7 +30,8 @@ from clew.models._forest_kernels import (
     write_difference,
 )
 from clew.models.completions import follow
-from clew.models.node_features import NodeFeatures, kernel
+from clew.models.node_features import NodeFeatures
+from clew.utils.kernels import inner_kernel, kernel
 
 if TYPE_CHECKING:
     from clew.learning.losses import Loss
@@ -217,7 +217,7 @@ def make_labeling_scratch(
     )
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inner_kernel
 def label_example(
     features: NodeFeatures,
     forest: Forest,
@@ -250,7 +250,7 @@ def label_example(
     return bool(found)
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def visit_examples(
     features: NodeFeatures,
     forest: Forest,
@@ -384,7 +384,7 @@ class ForestEpochs:
         return w, late
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def run_perceptron_epoch(
     features: NodeFeatures,
     forest: Forest,
@@ -428,7 +428,7 @@ def run_perceptron_epoch(
                 dense,
                 values,
                 columns,
-                np.int64(0),
+                int(np.int64(0)),  # a literal would be compiled once more
             )
             for p in range(end):
                 w[columns[p]] += values[p]

@@ -32,8 +32,8 @@ from clew.models.labels import (
     to_python_scalar,
 )
 from clew.models.linear_program import find_minimal_conflict
-from clew.models.node_features import kernel
 from clew.parallel import map_examples
+from clew.utils.kernels import kernel
 from clew.utils.validation import check_floats, short_repr
 
 
@@ -388,7 +388,7 @@ def compute_max_marginals(scores: Array) -> Array:
     return losses
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def find_shortest_paths(length: Array) -> None:
     """Replace edge lengths by those of the shortest paths; no cycle is negative."""
     n = len(length)

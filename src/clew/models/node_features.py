@@ -8,17 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from clew.errors import InputError, InputTypeError
 from clew.learning.task import Array, Indices, Matrix
 from clew.models.examples import Input
 from clew.models.labels import Place, name_place
-
-kernel = njit(cache=True, nogil=True)
-inner_kernel = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Compiles functions that only other kernels call: without a wrapper for Python."""
+from clew.utils.kernels import kernel
 
 DENSE_FROM = 0.5
 """Share of non-zero entries from which rows are stored with their zeros."""
@@ -146,7 +142,7 @@ def _split_by_size(begins: Indices, n_entries: int) -> Iterator[slice]:
         first = last
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def multiply_rows(
     features: NodeFeatures, rows: Indices, weights: Array, scores: Array
 ) -> None:
@@ -161,7 +157,7 @@ def multiply_rows(
                 scores[k, s] += value * weights[column, s]
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def add_rows(
     features: NodeFeatures, rows: Indices, weights: Array, total: Array
 ) -> None:

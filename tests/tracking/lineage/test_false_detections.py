@@ -10,6 +10,7 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.submission import write_submission
+from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.false_detections import find_false_detections
 from clew.tracking.lineage.tracks import Tracks
@@ -78,6 +79,7 @@ def test_false_detections_are_marked_and_left_out_of_submissions(tmp_path):
     with (tmp_path / "tracks.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["false"] == "1"]
     assert [(row["frame"], row["label"]) for row in rows] == [("2", "17")]
+    assert read_detections(tmp_path / "tracks.csv").user_columns is None
     write_submission(tmp_path / "s.csv", lineage, "movie")
     with (tmp_path / "s.csv").open() as file:
         kinds = list(csv.DictReader(file))

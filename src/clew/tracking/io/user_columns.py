@@ -66,6 +66,7 @@ IDENTIFIERS = frozenset(
         "visibility",
         "manual_spot_color",
         "recovered",
+        "false",
     ]
 )
 """Columns that say which cell it is, and when and where: no measurements of cells."""
