@@ -203,7 +203,80 @@ def max_of_row(values: Array, k: int) -> float:
 
 
 @inner_kernel
+def choose_state(
+    forest: Forest,
+    v: int,
+    shift: int,
+    transition: Array,
+    scores: Array,
+    states: Indices,
+) -> None:
+    """Set the best state of node v below its parent's, the lowest among equals."""
+    p = forest.parent[v]
+    has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
+    above = states[p + shift] if p >= 0 else 0
+    best = -np.inf
+    state = 0
+    for s in range(scores.shape[1]):
+        value = scores[v + shift, s]
+        if has_edge:
+            value += transition[s, above]
+        if value > best:
+            best = value
+            state = s
+    states[v + shift] = state
+
+
+@inner_kernel
 def maximize_example(
+    forest: Forest,
+    e: int,
+    shift: int,
+    transition: Array,
+    scores: Array,
+    messages: Array,
+    states: Indices,
+) -> None:
+    """Fill `states` with the best labeling, the lowest states among equals.
+
+    `scores` become the best scores of the subtrees,
+    B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)]. The first row of
+    `messages` (n, S) is scratch.
+    """
+    first = forest.offsets[e]
+    last = forest.offsets[e + 1]
+    sent = int(np.int64(0))
+    for position in range(last - 1, first - 1, -1):  # children before parents
+        v = forest.order[position]
+        p = forest.parent[v]
+        if p >= 0:
+            has_edge = forest.counted[v] and forest.counted[p]
+            send_best(scores, v + shift, transition, has_edge, messages, sent)
+            for i in range(scores.shape[1]):
+                scores[p + shift, i] += messages[sent, i]
+    for position in range(first, last):  # parents before children
+        choose_state(forest, forest.order[position], shift, transition, scores, states)
+
+
+@kernel
+def maximize_examples(
+    forest: Forest,
+    chosen: Indices,
+    transition: Array,
+    scores: Array,
+    messages: Array,
+    states: Indices,
+) -> None:
+    """Fill `states` with the best labelings; see `maximize_example`."""
+    row = 0
+    for e in chosen:
+        shift = row - forest.offsets[e]
+        maximize_example(forest, e, shift, transition, scores, messages, states)
+        row = shift + forest.offsets[e + 1]
+
+
+@inner_kernel
+def deviate_example(
     forest: Forest,
     e: int,
     shift: int,
@@ -214,87 +287,66 @@ def maximize_example(
     carrier: Indices,
     states: Indices,
 ) -> bool:
-    """Fill `states` with the best labeling, the lowest states among equals.
+    """Change the best labeling to the best one with a state that is not allowed.
 
-    `scores` become the best scores of the subtrees,
-    B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
-
-    If `slack` has rows, only labelings with a state that is not allowed count.
-    S_v(i) is what the best labeling of v's subtree with state i at v loses if it must
-    deviate there: 0 where i itself deviates, else the least loss among the children,
-    infinite at a leaf. `carrier` is the child that deviates at least loss. `messages`
-    (3, S) is scratch.
+    `scores` are those that `maximize_example` leaves. S_v(i), in `slack`, is what the
+    best labeling of v's subtree with state i at v loses if it must deviate there: 0
+    where i itself deviates, else the least loss among the children, infinite at a
+    leaf. `carrier` is the child that deviates at least loss. `messages` (3, S) is
+    scratch.
 
     Returns
     -------
     found : bool
-        Whether there is such a labeling.
+        Whether there is such a labeling; if not, `states` are unchanged.
     """
     S = scores.shape[1]
-    must_deviate = len(slack) > 0
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
-    if must_deviate:
-        for k in range(last - first):
-            for s in range(S):
-                slack[k, s] = 0.0 if not forest.allowed[first + k, s] else np.inf
+    for k in range(last - first):
+        for s in range(S):
+            slack[k, s] = 0.0 if not forest.allowed[first + k, s] else np.inf
     sent = int(np.int64(0))
     forced = int(np.int64(1))
     forced_sent = int(np.int64(2))
     least = np.inf
-    root = -1
+    deviating = -1  # its subtree must deviate, or it itself
     for position in range(last - 1, first - 1, -1):  # children before parents
         v = forest.order[position]
         p = forest.parent[v]
-        has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
-        if p >= 0:
-            send_best(scores, v + shift, transition, has_edge, messages, sent)
-            for i in range(S):
-                scores[p + shift, i] += messages[sent, i]
-        if not must_deviate:
-            continue
         for s in range(S):
             messages[forced, s] = scores[v + shift, s] - slack[v - first, s]
         if p >= 0:
+            has_edge = forest.counted[v] and forest.counted[p]
+            send_best(scores, v + shift, transition, has_edge, messages, sent)
             send_best(messages, forced, transition, has_edge, messages, forced_sent)
             for i in range(S):
                 loss = messages[sent, i] - messages[forced_sent, i]
-                if not forest.allowed[p, i]:
-                    continue
-                if loss <= slack[p - first, i]:
+                if forest.allowed[p, i] and loss <= slack[p - first, i]:
                     slack[p - first, i] = loss
                     carrier[p - first, i] = v
         else:
             loss = max_of_row(scores, v + shift) - max_of_row(messages, forced)
             if loss <= least:
                 least = loss
-                root = v
-    found = not must_deviate or least < np.inf
-    deviating = root if found else -1  # its subtree must deviate, or it itself
+                deviating = v
+    if not least < np.inf:
+        return False
     for position in range(first, last):  # parents before children
         v = forest.order[position]
-        p = forest.parent[v]
-        has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
-        above = states[p + shift] if p >= 0 else 0
-        best = -np.inf
-        state = 0
-        for s in range(S):
-            value = scores[v + shift, s]
-            if v == deviating:
-                value -= slack[v - first, s]
-            if has_edge:
-                value += transition[s, above]
-            if value > best:
-                best = value
-                state = s
-        states[v + shift] = state
+        k = v - first
         if v == deviating:
-            deviating = carrier[v - first, state] if forest.allowed[v, state] else -1
-    return found
+            for s in range(S):
+                scores[v + shift, s] -= slack[k, s]
+        choose_state(forest, v, shift, transition, scores, states)
+        if v == deviating:
+            state = states[v + shift]
+            deviating = carrier[k, state] if forest.allowed[v, state] else -1
+    return True
 
 
 @kernel
-def maximize_examples(
+def deviate_examples(
     forest: Forest,
     chosen: Indices,
     transition: Array,
@@ -305,15 +357,15 @@ def maximize_examples(
     states: Indices,
     found: Mask,
 ) -> None:
-    """Fill `states` with the best labelings, and `found` with who has one.
+    """Change the best labelings to the best in Y°, and fill `found`.
 
-    `messages`, `slack` and `carrier` are as in `maximize_example`, for the longest one.
+    `slack` and `carrier` are as in `deviate_example`, for the longest one.
     """
     row = 0
     for n in range(len(chosen)):
         e = chosen[n]
         shift = row - forest.offsets[e]
-        found[n] = maximize_example(
+        found[n] = deviate_example(
             forest, e, shift, transition, scores, messages, slack, carrier, states
         )
         row = shift + forest.offsets[e + 1]

@@ -24,6 +24,7 @@ from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices, Space
 from clew.models._forest_kernels import (
     Forest,
+    deviate_example,
     fill_transition,
     maximize_example,
     score_example,
@@ -162,14 +163,12 @@ class ForestOracle:
         self._make_room(working_set, groups)
         before = working_set.n_rows
         longest = int(self.lengths[self.examples[groups]].max(initial=0))
-        n_slacks = longest if self.loss.penalty is Space.INCOMPATIBLE else 0
-        working_set.n_rows, self.n_written = visit_examples(
+        arguments = (
             self.features,
             self.forest,
             self.reference,
             self.base_offsets,
             self.penalty,
-            self.loss.margin,
             self.weights,
             self.examples,
             groups,
@@ -183,9 +182,19 @@ class ForestOracle:
             working_set.dense,
             gaps,
             make_scratch(working_set.bounds, groups),
-            make_labeling_scratch(self.n_states, longest, n_slacks),
-            make_labeling_scratch(self.n_states, longest if n_slacks else 0),
+            make_labeling_scratch(self.n_states, longest),
         )
+        if self.loss.penalty is Space.INCOMPATIBLE:
+            counts = visit_examples_in_pairs(
+                *arguments,
+                self.loss.margin,
+                np.empty((longest, self.n_states)),
+                np.empty((longest, self.n_states), np.int64),
+                make_labeling_scratch(self.n_states, longest),
+            )
+        else:
+            counts = visit_examples(*arguments)
+        working_set.n_rows, self.n_written = counts
         working_set.bundle.added += working_set.n_rows - before
 
 
@@ -195,24 +204,15 @@ class LabelingScratch(NamedTuple):
     transition: Array
     scores: Array
     messages: Array
-    slack: Array
-    carrier: NDArray[np.int64]
     states: Indices
 
 
-def make_labeling_scratch(
-    n_states: int, longest: int, n_slacks: int = 0
-) -> LabelingScratch:
-    """Return arrays for examples of at most `longest` nodes.
-
-    With slacks for as many nodes, only Y° is searched.
-    """
+def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
+    """Return arrays for examples of at most `longest` nodes."""
     return LabelingScratch(
         np.empty((n_states, n_states)),
         np.empty((longest, n_states)),
         np.empty((3, n_states)),
-        np.empty((n_slacks, n_states)),
-        np.empty((n_slacks, n_states), np.int64),
         np.empty(longest, np.intp),
     )
 
@@ -225,29 +225,31 @@ def label_example(
     w: Array,
     penalty: float,
     scratch: LabelingScratch,
-) -> bool:
-    """Fill the scratch's states with the best labeling of example e at w.
-
-    Returns
-    -------
-    found : bool
-        Whether there is one.
-    """
+) -> None:
+    """Fill the scratch's states with the best labeling of example e at w."""
     shift = -forest.offsets[e]
     fill_transition(forest, w, scratch.transition)
     score_example(features, forest, e, shift, w, penalty, scratch.scores)
-    found = maximize_example(
+    maximize_example(
         forest,
         e,
         shift,
         scratch.transition,
         scratch.scores,
         scratch.messages,
-        scratch.slack,
-        scratch.carrier,
         scratch.states,
     )
-    return bool(found)
+
+
+@inner_kernel
+def count_cost(forest: Forest, e: int, states: Indices) -> float:
+    """Return the costs of the states of example e that are not allowed."""
+    first = forest.offsets[e]
+    cost = 0.0
+    for v in range(first, forest.offsets[e + 1]):
+        if not forest.allowed[v, states[v - first]]:
+            cost += forest.costs[v]
+    return cost
 
 
 @kernel
@@ -257,7 +259,6 @@ def visit_examples(
     reference: Indices,
     base_offsets: Array,
     penalty: Array,
-    margin: float,
     weights: Array,
     examples: Indices,
     groups: Indices,
@@ -272,28 +273,94 @@ def visit_examples(
     gaps: Array,
     scratch: Scratch,
     labeling: LabelingScratch,
-    rewarded: LabelingScratch,
 ) -> tuple[int, int]:
     """Add bounds, and change α, w and gaps in place.
 
     Group g has the one example ``examples[g]``, whose φ and Δ are multiplied by its
-    weight. If `labeling` searches Y°, an example whose best labeling in Y* has the
-    higher value, by the scratch `rewarded`, gets the bound of that one.
+    weight.
 
     Returns
     -------
     n_rows, n_written : int
         Number of bounds, and of entries of `outputs`.
     """
-    clips = len(labeling.slack) > 0
+    states = labeling.states
+    for g in groups:
+        e = examples[g]
+        label_example(features, forest, e, w, penalty[e], labeling)
+        end = write_difference(
+            features,
+            forest,
+            e,
+            states,
+            reference,
+            weights[e],
+            dense,
+            bounds.data,
+            bounds.indices,
+            bounds.indptr[n_rows],
+        )
+        offset = weights[e] * penalty[e] * count_cost(forest, e, states)
+        bounds.indptr[n_rows + 1] = end
+        bounds.offsets[n_rows] = offset - base_offsets[e]
+        if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
+            n_rows += 1
+            for t in range(forest.offsets[e + 1] - forest.offsets[e]):
+                outputs[n_written] = states[t]
+                n_written += 1
+        gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
+    return n_rows, n_written
+
+
+@kernel
+def visit_examples_in_pairs(
+    features: NodeFeatures,
+    forest: Forest,
+    reference: Indices,
+    base_offsets: Array,
+    penalty: Array,
+    weights: Array,
+    examples: Indices,
+    groups: Indices,
+    bounds: Bounds,
+    n_rows: int,
+    outputs: NDArray[np.int32],
+    n_written: int,
+    w: Array,
+    lam: float,
+    steps: int,
+    dense: Array,
+    gaps: Array,
+    scratch: Scratch,
+    labeling: LabelingScratch,
+    margin: float,
+    slack: Array,
+    carrier: NDArray[np.int64],
+    rewarded: LabelingScratch,
+) -> tuple[int, int]:
+    """Add bounds of the pair loss; see `visit_examples`.
+
+    An example gets the bound of its best labeling in Y°, or of its best one in Y* if
+    that has the higher value. It is a kernel of its own so that other losses do not
+    wait until it is compiled.
+    """
     data = bounds.data
     columns = bounds.indices
     for g in groups:
         e = examples[g]
-        first = forest.offsets[e]
-        length = forest.offsets[e + 1] - first
         states = labeling.states
-        found = label_example(features, forest, e, w, penalty[e], labeling)
+        label_example(features, forest, e, w, penalty[e], labeling)
+        found = deviate_example(
+            forest,
+            e,
+            -forest.offsets[e],
+            labeling.transition,
+            labeling.scores,
+            labeling.messages,
+            slack,
+            carrier,
+            states,
+        )
         begin = bounds.indptr[n_rows]
         end = write_difference(
             features,
@@ -307,44 +374,40 @@ def visit_examples(
             columns,
             begin,
         )
-        cost = 0.0
-        for t in range(length):
-            if not forest.allowed[first + t, states[t]]:
-                cost += forest.costs[first + t]
-        offset = weights[e] * penalty[e] * cost + margin - base_offsets[e]
-        if clips:
-            label_example(features, forest, e, w, -np.inf, rewarded)
-            other_end = write_difference(
-                features,
-                forest,
-                e,
-                rewarded.states,
-                reference,
-                weights[e],
-                dense,
-                data,
-                columns,
-                end,
-            )
-            ahead = offset
-            for p in range(begin, end):
-                ahead += data[p] * w[columns[p]]
+        offset = weights[e] * penalty[e] * count_cost(forest, e, states)
+        offset += margin - base_offsets[e]
+        label_example(features, forest, e, w, -np.inf, rewarded)
+        other_end = write_difference(
+            features,
+            forest,
+            e,
+            rewarded.states,
+            reference,
+            weights[e],
+            dense,
+            data,
+            columns,
+            end,
+        )
+        ahead = offset
+        for p in range(begin, end):
+            ahead += data[p] * w[columns[p]]
+        for p in range(end, other_end):
+            ahead -= data[p] * w[columns[p]]
+        if not found or ahead < 0.0:
             for p in range(end, other_end):
-                ahead -= data[p] * w[columns[p]]
-            if not found or ahead < 0.0:
-                for p in range(end, other_end):
-                    data[begin + p - end] = data[p]
-                    columns[begin + p - end] = columns[p]
-                end = begin + other_end - end
-                offset = 0.0
-                states = rewarded.states
+                data[begin + p - end] = data[p]
+                columns[begin + p - end] = columns[p]
+            end = begin + other_end - end
+            offset = 0.0
+            states = rewarded.states
         bounds.indptr[n_rows + 1] = end
         bounds.offsets[n_rows] = offset
         if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
             n_rows += 1
-            for t in range(length):
-                outputs[n_written + t] = states[t]
-            n_written += length
+            for t in range(forest.offsets[e + 1] - forest.offsets[e]):
+                outputs[n_written] = states[t]
+                n_written += 1
         gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
     return n_rows, n_written
 

@@ -293,22 +293,25 @@ class ForestTask(NodeTask):
         chosen = self._resolve_examples(examples)
         forest = self.forest
         scores, transition = self._compute_scores(w, space, loss_weight, chosen)
-        S = scores.shape[1]
-        longest = int(np.diff(self.offsets)[chosen].max(initial=0))
-        n_slacks = longest if space is Space.INCOMPATIBLE else 0
         states = np.empty(len(scores), dtype=np.intp)
-        found = np.empty(len(chosen), dtype=bool)
-        kernels.maximize_examples(
-            forest,
-            chosen,
-            transition,
-            scores,
-            np.empty((3, S)),
-            np.empty((n_slacks, S)),
-            np.empty((n_slacks, S), dtype=np.int64),
-            states,
-            found,
-        )
+        found = np.ones(len(chosen), dtype=bool)
+        messages = np.empty((3, scores.shape[1]))
+        kernels.maximize_examples(forest, chosen, transition, scores, messages, states)
+        if space is Space.INCOMPATIBLE:
+            longest = int(np.diff(self.offsets)[chosen].max(initial=0))
+            slack = np.empty((longest, scores.shape[1]))
+            carrier = np.empty(slack.shape, dtype=np.int64)
+            kernels.deviate_examples(
+                forest,
+                chosen,
+                transition,
+                scores,
+                messages,
+                slack,
+                carrier,
+                states,
+                found,
+            )
         return states, found
 
     def _compute_scores(
