@@ -74,22 +74,13 @@ def link_bounds(b: Bounds, n_rows: int) -> None:
 
 
 @kernel
-def age_bounds(b: Bounds, n_rows: int, patience: int) -> int:
-    """Count passes without weight; return how many bounds have more than `patience`."""
-    n_old = 0
-    for k in range(n_rows):
-        b.idle[k] = 0 if b.alpha[k] > 0.0 else b.idle[k] + 1
-        n_old += b.idle[k] > patience
-    return n_old
-
-
-@kernel
-def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
+def compact_bounds(
+    b: Bounds, mask: Mask, n_rows: int, places: NDArray[np.int64]
+) -> int:
     """Move the bounds in the mask to the front, in place; return their number.
 
-    `link_bounds` must be called afterwards.
+    `link_bounds` must be called afterwards. `places` is scratch for the largest group.
     """
-    places = np.empty(b.sizes.max(), np.int64)
     for g in range(len(b.head)):
         n_kept = 0
         k = b.head[g]

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
-    age_bounds,
     append_rows,
     compact_bounds,
     copy_products,
@@ -229,13 +228,18 @@ class WorkingSet:
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
-        self.n_rows = int(compact_bounds(self.bounds, mask, self.n_rows))
+        places = np.empty(int(self.bounds.sizes.max()), np.int64)
+        self.n_rows = int(compact_bounds(self.bounds, mask, self.n_rows, places))
         self._link()
 
     def age(self, patience: int) -> None:
         """End a pass: drop bounds inactive for more than `patience` passes."""
-        if age_bounds(self.bounds, self.n_rows, patience):
-            self.keep(self.bounds.idle[: self.n_rows] <= patience)
+        idle = self.bounds.idle[: self.n_rows]
+        idle += 1
+        idle[self.bounds.alpha[: self.n_rows] > 0] = 0
+        is_kept = idle <= patience
+        if not is_kept.all():
+            self.keep(is_kept)
 
     def append(self, rows: sp.csr_array, offsets: Array, groups: Indices) -> None:
         """Add the bounds that are above the others of their group at w.
