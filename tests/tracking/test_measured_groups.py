@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.detections import GROUPS, OVERLAP
+from clew.tracking.detections import GROUPS, OVERLAP, DetectionTable
 from clew.tracking.measured_groups import (
     GENERIC_SETS,
+    POINTS_3D,
+    TILED_MASKS,
+    VARIANTS,
     are_markers,
     find_generic_set,
     find_informative_groups,
@@ -65,7 +68,30 @@ def test_weights_are_taken_from_the_largest_set_that_a_movie_has():
     )
 
 
+def test_masks_that_tile_have_their_own_weights():
+    row, column = np.indices((60, 60)) // np.array([10, 6])[:, None, None]
+    tissue = (10 * row + column + 1).astype(np.uint16)
+    apart = np.where((row + column) % 2 == 0, tissue, 0)
+    tracker = Tracker.generic(n_jobs=1)
+    for labels, name in ((tissue, TILED_MASKS), (apart, "masks")):
+        source = measure_movie(
+            Movie.from_arrays(np.stack([labels] * 3)), cache=None, n_jobs=1
+        )
+        groups = tracker.groups_for(source)
+        assert tracker.weights_for(source, groups).tolist() == [*GENERIC[name].values()]
+        tracker.track(source)
+        assert tracker.measurements_ == f"measurements: {name}"
+
+
+def test_points_in_3d_have_their_own_weights():
+    groups = frozenset({"border"})
+    for n_axes, name in ((2, "points"), (3, POINTS_3D)):
+        points = DetectionTable([0, 0], [1, 2], np.eye(n_axes)[:2])
+        assert find_generic_set(groups, points) == name
+
+
 def test_each_set_has_a_weight_for_each_of_its_features():
-    assert GENERIC.keys() == GENERIC_SETS.keys()
-    for name, groups in GENERIC_SETS.items():
+    assert GENERIC.keys() == GENERIC_SETS.keys() | VARIANTS.keys()
+    variants = {name: GENERIC_SETS[base] for name, base in VARIANTS.items()}
+    for name, groups in (GENERIC_SETS | variants).items():
         assert list(GENERIC[name]) == feature_names(groups)

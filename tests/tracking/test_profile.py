@@ -15,6 +15,7 @@ from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.measured_groups import masks_tile
 from clew.tracking.movie import Movie
 from clew.tracking.profile import (
     ECCENTRICITY,
@@ -23,7 +24,6 @@ from clew.tracking.profile import (
     MIN_SAMPLES,
     RELATIVE_SIZE,
     TrainingRange,
-    masks_tile,
     median_appearance,
     parse_events,
     profile_movie,

@@ -30,6 +30,7 @@ from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.measured_groups import find_generic_set
 from clew.tracking.profile import add_annotated_kinds
 from clew.tracking.solve import PairSolution, solve_frame_pair
 from clew.tracking.tracker import Origin, Tracker
@@ -37,7 +38,6 @@ from clew.tracking.training.examples import MODEL
 from clew.tracking.training.prior import (
     combine_with_prior,
     scale_prior,
-    weights_by_name,
 )
 from clew.tracking.user_columns import add_user_columns
 from clew.utils.cache import Cache
@@ -78,8 +78,9 @@ class Learner:
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
-        self.prior = scale_prior(self.tracker, self.names, settings.trust)
-        self.initial: Array = weights_by_name(self.tracker, self.names)
+        generic_set = find_generic_set(self.groups, source)
+        self.prior = scale_prior(self.tracker, self.names, settings.trust, generic_set)
+        self.initial: Array = self.tracker.weights_for(source, self.groups)
         self.w: Array = self.initial
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None

@@ -18,7 +18,6 @@ from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
-from scipy.spatial import ConvexHull
 from scipy.special import pdtrc
 
 from clew.errors import InputError
@@ -35,7 +34,7 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.measurement.regions import support_directions
+from clew.tracking.measured_groups import masks_tile
 from clew.tracking.scales import (
     MapFunction,
     Scales,
@@ -68,9 +67,6 @@ CELLS_PER_PAIR = 200
 
 LEVELS = (0.02, 0.25, 0.5, 0.75, 0.98)
 """Quantiles that describe the training data; the first and last bound its range."""
-MIN_TILED = 0.75
-"""Share of the hull that masks cover if they tile it. Epidermis has .83, the densest
-simulated tissue .5, colonies of rods .6."""
 MIN_SAMPLES = 30
 """Cells or moves needed to judge a property."""
 RELATIVE_SIZE = "size against the distance to the next cell"
@@ -237,28 +233,6 @@ def profile_movie(
     appearance = pool_appearance([sample[1] for sample in samples])
     profile = replace(profile, medians=median_appearance(appearance))
     return _set_events(profile, decided)
-
-
-def masks_tile(source: Source, groups: frozenset[str]) -> bool:
-    """Whether the masks cover the convex hull of the cells but for narrow gaps.
-
-    Where a cell of such a tissue vanishes, its neighbors take its place, which looks
-    like a merge.
-    """
-    if "size" not in groups:
-        return False
-    directions = support_directions(source.ndim)
-    covered = []
-    for sample in sample_frames(source, 1, N_EVENLY_SAMPLED):
-        cells = sample.read()[0]
-        if len(cells) < MIN_SAMPLES:
-            continue
-        volume = np.asarray(cells.columns["volume"], dtype=float)
-        radius = ball_diameter(volume, source.ndim) / 2
-        outline = cells.position[:, None] + radius[:, None, None] * directions
-        hull = ConvexHull(outline.reshape(-1, source.ndim))
-        covered.append(volume.sum() / hull.volume)
-    return bool(covered) and float(np.median(covered)) > MIN_TILED
 
 
 def _set_events(profile: MovieProfile, kinds: EventKinds) -> MovieProfile:

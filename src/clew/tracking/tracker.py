@@ -246,7 +246,8 @@ class Tracker(Parametrized):
         """Return a tracker with the weights that come with clew.
 
         There are several sets of them: for points and for masks, each with and without
-        intensities. A movie takes the largest one whose measurements it has.
+        intensities, for points in 3D, and for masks that tile the field. A movie takes
+        the largest one whose measurements it has.
         """
         tracker = cls(**parameters)
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
@@ -298,7 +299,10 @@ class Tracker(Parametrized):
         known = self.prior.standards_ if isinstance(self.prior, Tracker) else {}
         self.standards_ = measure_standards(sources, groups) | known
         names = feature_names(groups)
-        prior = scale_prior(self.prior, names)
+        sets = {find_generic_set(groups, source) for source in sources}
+        prior = scale_prior(
+            self.prior, names, generic_set=sets.pop() if len(sets) == 1 else None
+        )
         tables = [
             _check_movie_annotations(table, source)
             for table, source in zip(tables, sources, strict=True)
@@ -458,7 +462,7 @@ class Tracker(Parametrized):
         length = PAIRS_PER_BLOCK
         if memory is not None:
             length = block_length(memory, *frame_size(source))
-        w = weights_by_name(self, feature_names(groups))
+        w = self.weights_for(source, groups)
         max_gap = self.max_gap
         if max_gap is not None:
             max_gap = check_int(max_gap, "max_gap", 0, LONGEST_GAP)
@@ -502,7 +506,7 @@ class Tracker(Parametrized):
         known = self.events_
         if annotations is not None:
             known = known | annotations.happened_kinds()
-        w = weights_by_name(self, feature_names(groups))
+        w = self.weights_for(source, groups)
         return self._build_pairs(source, groups, w, known, executor)
 
     def _build_pairs(
@@ -534,6 +538,11 @@ class Tracker(Parametrized):
         from clew.tracking.persistence import save_tracker
 
         save_tracker(self, path)
+
+    def weights_for(self, source: Source, groups: frozenset[str]) -> Array:
+        """Return the weights of the features that a movie has, (d,)."""
+        generic_set = find_generic_set(groups, source)
+        return weights_by_name(self, feature_names(groups), generic_set)
 
     def groups_for(self, source: Source) -> frozenset[str]:
         """Return the groups of measurements that features of a movie are made of.

@@ -129,7 +129,7 @@ def get_user_columns(source: Source) -> UserColumns:
 
 def is_user_group(group: str) -> bool:
     """Whether a group of measurements is a column of a user."""
-    return group.startswith((CELL_PREFIX, LINK_PREFIX))
+    return str(group).startswith((CELL_PREFIX, LINK_PREFIX))
 
 
 def measure_standards(

@@ -304,6 +304,7 @@ def test_outline_in_question_that_is_no_cell_is_removed_by_a_key(annotator, serv
     annotator.until("!state.waiting && !state.stroke")
     annotator.press("Control+z")
     annotator.wait_until(has_cell)
+    annotator.until("!state.waiting && !state.stroke")
     # Of several outlines, a click says which one.
     annotator.press("q")
     annotator.skip_to("move")

@@ -62,9 +62,10 @@ def test_tracks_continue_over_faulty_frames(times, empty):
         np.concatenate([place[times[t]] for t in shown]),
     )
     lineage = Tracker.generic(n_jobs=1, cache=None).track(table)
-    # over empty frames, cells that moved oddly may stay apart
+    # Cells that moved oddly over empty frames may stay apart, as may one of 36 that
+    # takes three steps at once after a frame was repeated: the cost of a move is convex.
     n_apart = len(lineage.tracks) - 36
-    assert n_apart <= (4 if empty else 0)
+    assert n_apart <= (4 if empty else len(times) - len(set(times)))
     assert len(lineage.frame) >= 36 * len(times) - 2 * n_apart
 
 

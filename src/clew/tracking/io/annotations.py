@@ -143,6 +143,9 @@ def open_annotations(
     path = checks.check_path(path, "path")
     if complete is not None:
         checks.check_bool(complete, "complete")
+    if not isinstance(getattr(movie, "n_frames", None), int):
+        shown = checks.short_repr(movie)
+        raise InputError(f"movie is {shown}; expected a Movie or a DetectionTable")
     excerpt = getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path} does not exist; expected a file of annotations")

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.task import Array
+from clew.tracking.measured_groups import GENERIC_SETS
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.generic_weights import GENERIC
 
@@ -22,31 +23,43 @@ TRUST = 10.0
 """How many times cheaper a step along the prior is than one in another direction."""
 
 
-def generic_weights(names: Sequence[str]) -> Array:
+def generic_weights(names: Sequence[str], generic_set: str | None = None) -> Array:
     """Return the weights that come with clew for features by name, (d,).
 
-    They are those of the largest set that has no other features; 0 for features that
-    the set lacks.
+    They are those of a set, or of the largest one that has no other features; 0 for
+    features that the set lacks.
     """
-    available = set(names)
-    sets = [weights for weights in GENERIC.values() if available >= weights.keys()]
-    weights = max(sets, key=len) if sets else GENERIC["points"]
+    if generic_set is None:
+        available = set(names)
+        generic_set = max(
+            (name for name in GENERIC_SETS if available >= GENERIC[name].keys()),
+            key=lambda name: len(GENERIC[name]),
+            default="points",
+        )
+    weights = GENERIC[generic_set]
     return np.array([weights.get(name, 0.0) for name in names])
 
 
-def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
+def weights_by_name(
+    tracker: Any, names: Sequence[str], generic_set: str | None = None
+) -> Array:
     """Return the weights of a fitted tracker for features by name, (d,).
 
-    0 for features that it does not have. A tracker with one set of generic weights
-    takes the set for these features.
+    0 for features that it does not have. A tracker with generic weights takes those of
+    `generic_set`, or of the largest set for these features.
     """
     known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
     if known in GENERIC.values():
-        return generic_weights(names)
+        return generic_weights(names, generic_set)
     return np.array([known.get(name, 0.0) for name in names])
 
 
-def scale_prior(prior: Any, names: Sequence[str], trust: float = TRUST) -> Array | None:
+def scale_prior(
+    prior: Any,
+    names: Sequence[str],
+    trust: float = TRUST,
+    generic_set: str | None = None,
+) -> Array | None:
     """Return prior weights of norm `trust` for features by name, (d,).
 
     Parameters
@@ -54,6 +67,8 @@ def scale_prior(prior: Any, names: Sequence[str], trust: float = TRUST) -> Array
     prior : Tracker, "generic" or None
     names : sequence of str
     trust : float
+    generic_set : str, optional
+        See `generic_weights`.
 
     Returns
     -------
@@ -66,9 +81,9 @@ def scale_prior(prior: Any, names: Sequence[str], trust: float = TRUST) -> Array
             raise InputError(
                 f"prior is {prior!r}; expected 'generic', a fitted Tracker or None"
             )
-        weights = generic_weights(names)
+        weights = generic_weights(names, generic_set)
     elif hasattr(prior, "coef_"):
-        weights = weights_by_name(prior, names)
+        weights = weights_by_name(prior, names, generic_set)
     else:
         raise InputError(
             "prior is a Tracker that was not fitted; fit it first, or give 'generic' "
