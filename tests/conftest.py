@@ -3,6 +3,7 @@
 import gc
 import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # each process starts in half the time.
 gc.disable()
 
+ROOT = Path(__file__).parents[1]
 BROWSER = "tests/app/browser/"
 ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
 """Marks of tests that need a certain system, and whether this is another one."""
@@ -59,7 +61,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     from xdist.scheduler import LoadFileScheduling
 
+    compiling = start_compiling()
+
     class Scheduling(LoadFileScheduling):
+        def schedule(self) -> None:
+            if compiling is not None:
+                compiling.wait()
+            super().schedule()
+
         def _split_scope(self, nodeid: str) -> str:
             return (
                 BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
@@ -68,10 +77,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+def start_compiling() -> subprocess.Popen[bytes] | None:
+    """In a fresh clone, compile for all processes while these collect their tests.
+
+    Otherwise each compiles the same kernels, for 30 seconds.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ or any(ROOT.glob("src/**/*.nbi")):
+        return None
+    return subprocess.Popen([sys.executable, ROOT / "scripts/compile_kernels.py"])
+
+
 @pytest.fixture
 def bound_by_permissions() -> Iterator[None]:
     """Read-only folders are read-only for root too, while the test runs."""
-    module = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks/privileges.py"))
+    module = runpy.run_path(str(ROOT / "benchmarks/privileges.py"))
     with module["bound_by_permissions"]():
         yield
 
