@@ -385,16 +385,13 @@ def test_settings_of_a_kind_survive_json_and_a_written_movie_knows_them(tmp_path
     assert read_settings(tmp_path) == settings
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(kind, name) for kind in BODIES for name in sorted(KINDS[kind][0].ranges)],
-)
-@pytest.mark.parametrize("bad", [float("nan"), "many", None, 1e300])
-def test_a_wrong_setting_of_a_kind_is_named(kind, name, bad):
-    if bad == 1e300 and KINDS[kind][0].ranges[name][1] == np.inf:
-        return
-    with pytest.raises(InputError, match=f"^{name}: must be"):
-        settings_of(kind, **{name: bad})
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_wrong_setting_of_a_kind_is_named(kind):
+    for name, (_, most, *_) in KINDS[kind][0].ranges.items():
+        for bad in [float("nan"), "many", None, *([1e300] if most < np.inf else [])]:
+            with pytest.raises(InputError) as raised:
+                settings_of(kind, **{name: bad})
+            assert str(raised.value).startswith(f"{name}: must be"), (name, bad)
 
 
 def test_an_unknown_kind_is_named():

@@ -282,11 +282,12 @@ def test_settings_survive_json_and_give_the_cells_room(cells, dims, step, densit
     assert np.prod(settings.extent) * density >= 0.99 * cells * settings.size
 
 
-@pytest.mark.parametrize("name", sorted(NucleiSettings.ranges))
-@pytest.mark.parametrize("bad", [-1, float("nan"), "many", None, True, float("inf")])
-def test_a_wrong_setting_is_named(name, bad):
-    with pytest.raises(InputError, match=f"^{name}: must be"):
-        NucleiSettings(**{name: bad})
+def test_a_wrong_setting_is_named():
+    for name in NucleiSettings.ranges:
+        for bad in [-1, float("nan"), "many", None, True, float("inf")]:
+            with pytest.raises(InputError) as raised:
+                NucleiSettings(**{name: bad})
+            assert str(raised.value).startswith(f"{name}: must be"), (name, bad)
 
 
 @pytest.mark.parametrize(
