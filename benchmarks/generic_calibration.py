@@ -16,7 +16,7 @@ from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.build import SolvedBlock, finish_block, join_movie
-from clew.tracking.lineage.repair import TEARING
+from clew.tracking.lineage.splits import TEARING
 from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker

@@ -29,10 +29,10 @@ from clew.simulation.kinds import KINDS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event
 from clew.tracking.lineage.build import SolvedBlock, join_links
-from clew.tracking.lineage.repair import find_torn_events
 from clew.tracking.lineage.splits import (
     TYPICAL_RANK,
     count_cells,
+    find_torn_events,
     split_margin_from_rank,
 )
 from clew.tracking.solve import solve_frame_pair

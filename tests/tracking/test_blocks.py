@@ -34,10 +34,10 @@ from clew.tracking.lineage.build import (
     lineage_of_blocks,
 )
 from clew.tracking.lineage.gaps import GapLinks
-from clew.tracking.lineage.parts import parts_of as parts_of_movie
+from clew.tracking.lineage.lineage import Nodes
+from clew.tracking.lineage.lineage import parts_of as parts_of_movie
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.profile import estimate_profile
-from clew.tracking.solve import Nodes
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
 from clew.tracking.training.prior import generic_weights
 

@@ -15,7 +15,7 @@ from clew.annotation.store.history import Entry
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.events import Labels
-from clew.tracking.solve import KEPT_COLUMNS
+from clew.tracking.lineage.lineage import KEPT_COLUMNS
 
 AXES = "zyx"
 DIGITS = 2

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
     from clew.tracking.io.label_layers import EventCounts
-    from clew.tracking.lineage.lineage import Lineage
-    from clew.tracking.lineage.parts import TrackedMovie
+    from clew.tracking.lineage.lineage import Lineage, TrackedMovie
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
@@ -82,7 +81,7 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
     """Print the numbers of cells, tracks and events of a lineage."""
     from clew.parallel import ThreadExecutor
     from clew.tracking.io.label_layers import write_label_images
-    from clew.tracking.lineage.parts import LineageInParts
+    from clew.tracking.lineage.lineage import LineageInParts
 
     tracked = LineageInParts(lineage)
     print_counts(
@@ -108,7 +107,7 @@ def print_counts(
         Whether each label is a cell; otherwise no number of wrong events is printed.
     """
     from clew.tracking.events import Event
-    from clew.tracking.lineage.false_detections import find_false_detections
+    from clew.tracking.lineage.tracks import find_false_detections
 
     table = Table(show_header=False, title="Lineage", title_justify="left")
     table.add_column(style="bold")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clew.learning.task import Indices, Mask
 from clew.tracking.events import NONE, Annotations, EventTable, Labels
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 
 
 def check_annotations(

@@ -34,12 +34,18 @@ from clew.tracking.lineage.build import (
     join_movie,
     lineage_of_blocks,
 )
-from clew.tracking.lineage.fill import GapFiller, RecoveredCells
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import LineagePart, PartReader, join_parts
+from clew.tracking.lineage.fill import GapFiller
+from clew.tracking.lineage.lineage import (
+    Lineage,
+    LineagePart,
+    Nodes,
+    PartReader,
+    RecoveredCells,
+    join_parts,
+)
 from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.scales import sample_frames
-from clew.tracking.solve import Nodes, solve_pairs
+from clew.tracking.solve import solve_pairs
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.utils.progress import ProgressBar
 

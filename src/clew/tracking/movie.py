@@ -18,7 +18,7 @@ from clew.tracking.io import tiff, zarr
 from clew.tracking.io.manifest import warn_if_folder_changed
 from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import is_table
-from clew.tracking.lineage.track_faults import printable
+from clew.tracking.lineage.tracks import printable
 from clew.utils.validation import (
     check_bool,
     check_floats,

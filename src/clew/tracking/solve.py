@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Mask
 from clew.tracking.assignment.assignment import Assignment, split_score_margins
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
-from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, EventTable, Labels
-from clew.tracking.lineage.repair import find_torn_events, number_detections
-from clew.tracking.lineage.splits import split_margin_from_rank
+from clew.tracking.events import Annotations, EventTable
+from clew.tracking.lineage.splits import (
+    find_torn_events,
+    number_detections,
+    split_margin_from_rank,
+)
 from clew.tracking.training.calibration import Calibration, MovieMargins
-
-KEPT_COLUMNS = ("volume", "intensity")
-"""Measurements that a lineage keeps of each detection, to match identities by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,34 +228,3 @@ def mark_torn_events(solutions: Iterable[PairSolution]) -> list[PairSolution]:
     return [
         replace(pair, is_torn=part) for pair, part in zip(pairs, parts, strict=False)
     ]
-
-
-class Nodes(NamedTuple):
-    """Detections of consecutive frames, (n,) each."""
-
-    frame: NDArray[np.int64]
-    label: Labels
-    position: Array
-    """(n, ndim)"""
-    columns: dict[str, Array]
-    """Those of `KEPT_COLUMNS` that are measured."""
-
-
-def collect_nodes(source: Source, frames: range) -> Nodes:
-    """Return the detections of some frames."""
-    cells = [source.detections(t) for t in frames]
-    names = [
-        name for name in KEPT_COLUMNS if all(name in part.columns for part in cells)
-    ]
-    columns = {
-        name: np.concatenate([np.zeros(0), *(part.columns[name] for part in cells)])
-        for name in names
-    }
-    counts = [len(part) for part in cells]
-    none = np.zeros((0, source.ndim))
-    return Nodes(
-        np.repeat(np.asarray(frames, dtype=np.int64), counts),
-        np.concatenate([np.zeros(0, np.int64), *(part.label for part in cells)]),
-        np.concatenate([none, *(part.position for part in cells)]),
-        columns,
-    )

@@ -18,7 +18,7 @@ from clew.tracking.io.ctc import (
     write_tracks,
 )
 from clew.tracking.io.names import RESULT
-from clew.tracking.lineage.parts import LineageInParts
+from clew.tracking.lineage.lineage import LineageInParts
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 

@@ -11,8 +11,7 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.io.geff import write_geff
 from clew.tracking.io.graph_columns import graph_columns
 from clew.tracking.io.segments import label_components, number_segments
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import LineageInParts
+from clew.tracking.lineage.lineage import Lineage, LineageInParts
 
 from ...helpers.effort import examples
 from .test_geff import random_lineage

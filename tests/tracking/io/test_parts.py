@@ -17,7 +17,12 @@ from clew.tracking.events import Event
 from clew.tracking.io import names, parquet
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.io.results import check_formats, write_and_count, write_results
-from clew.tracking.lineage.parts import LineageInParts, LineagePart, as_parts, parts_of
+from clew.tracking.lineage.lineage import (
+    LineageInParts,
+    LineagePart,
+    as_parts,
+    parts_of,
+)
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_frames
 from clew.tracking.profile import estimate_profile

@@ -8,8 +8,7 @@ from clew.parallel import ThreadExecutor
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.label_layers import write_label_images
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import LineageInParts
+from clew.tracking.lineage.lineage import Lineage, LineageInParts
 from clew.tracking.tracker import Tracker
 
 

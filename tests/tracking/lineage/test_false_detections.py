@@ -12,8 +12,7 @@ from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.submission import write_submission
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tracks_csv import write_track_table
-from clew.tracking.lineage.false_detections import find_false_detections
-from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.lineage.tracks import Tracks, find_false_detections
 from clew.tracking.tracker import Tracker
 
 

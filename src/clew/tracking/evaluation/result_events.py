@@ -24,8 +24,8 @@ from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUE
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_table
 from clew.tracking.io.tracks_csv import PIECE
-from clew.tracking.lineage.fill import RECOVERED
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.lineage import RECOVERED
+from clew.tracking.lineage.tracks import Faults
 
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
 

@@ -41,7 +41,7 @@ from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.track_tables import FILE_SUFFIXES, is_track_table, open_lineage
 from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.tracking.io.zarr import is_zarr
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 from clew.utils import validation as checks
 
 if TYPE_CHECKING:

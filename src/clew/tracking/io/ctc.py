@@ -34,8 +34,7 @@ from clew.tracking.io.names import (
     TRUTH,
 )
 from clew.tracking.io.staging import finish_interrupted_write, refuse_interrupted_write
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import TrackedMovie, as_parts
+from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts
 from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
 from clew.tracking.movie import Movie
 from clew.utils import validation as checks

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
-from clew.tracking.lineage.track_faults import Faults, quoted
+from clew.tracking.lineage.tracks import Faults, quoted
 from clew.utils.storage import atomic_write
 
 DELIMITERS = ",;\t"

@@ -23,9 +23,14 @@ from clew.tracking.io.delimited import (
     write_parts,
 )
 from clew.tracking.io.manifest import warn_if_file_changed
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.lineage import (
+    Lineage,
+    LineagePart,
+    TrackedMovie,
+    as_parts,
+    parts_of,
+)
+from clew.tracking.lineage.tracks import Faults
 
 COLUMNS = ("frame", "event", "sources", "targets")
 ALIASES: Aliases = {

@@ -40,10 +40,8 @@ from clew.tracking.io.staging import (
 )
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
-from clew.tracking.lineage.fill import RECOVERED
 from clew.tracking.lineage.graph import events_of_links
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import TrackedMovie, as_parts
+from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie, as_parts
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
 from clew.utils.storage import read_bytes

@@ -21,8 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Event, Labels
 from clew.tracking.io.segments import CONTINUING, label_components, number_pieces
-from clew.tracking.lineage.fill import RECOVERED
-from clew.tracking.lineage.parts import LineagePart, TrackedMovie, parts_of
+from clew.tracking.lineage.lineage import RECOVERED, LineagePart, TrackedMovie, parts_of
 
 ROWS = 2**18
 """Rows of a column that are changed at a time."""

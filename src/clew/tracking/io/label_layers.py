@@ -24,8 +24,13 @@ from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
 from clew.tracking.io.zarr import OME_AXES
-from clew.tracking.lineage.fill import RECOVERED, add_recovered
-from clew.tracking.lineage.parts import LineagePart, PartReader, TrackedMovie
+from clew.tracking.lineage.fill import add_recovered
+from clew.tracking.lineage.lineage import (
+    RECOVERED,
+    LineagePart,
+    PartReader,
+    TrackedMovie,
+)
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation

@@ -17,7 +17,7 @@ from clew.tracking.io.events_csv import (
 from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.io.tracks_csv import AXES, PIECE
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 
 LEAST = {"frame": 0, "label": 1, PIECE: 1}
 """Columns of integers in a table of cells, and their smallest values."""

@@ -27,7 +27,7 @@ from clew.tracking.io.segments import link_segments, number_segments
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import NO_NODE
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 from clew.utils.storage import read_bytes, write_bytes
 
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]

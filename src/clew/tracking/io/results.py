@@ -39,8 +39,7 @@ from clew.tracking.io.parquet import write_parquet
 from clew.tracking.io.submission import write_submission
 from clew.tracking.io.trackmate import write_trackmate
 from clew.tracking.io.tracks_csv import write_track_table
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import TrackedMovie, as_parts, parts_of
+from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts, parts_of
 from clew.tracking.movie import Movie
 from clew.utils.extras import require_extra
 from clew.utils.storage import write_bytes

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from clew.tracking.io.delimited import slice_columns, write_delimited
 from clew.tracking.io.tables import check_spacing
-from clew.tracking.lineage.false_detections import find_false_detections
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import find_false_detections
 
 HEADER = (
     "id",

@@ -26,7 +26,7 @@ from clew.tracking.io.delimited import (
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.trackmate import read_spots
 from clew.tracking.io.user_columns import read_number_columns
-from clew.tracking.lineage.track_faults import Faults, printable
+from clew.tracking.lineage.tracks import Faults, printable
 from clew.tracking.scales import estimate_anisotropy
 from clew.tracking.user_columns import ColumnTable, UserColumns
 from clew.utils.extras import require_extra

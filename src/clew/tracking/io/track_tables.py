@@ -46,7 +46,7 @@ from clew.tracking.io.tables import (
 from clew.tracking.io.trackmate import make_links, read_trackmate
 from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.io.zarr import is_zarr
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 from clew.utils import validation as checks
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")

@@ -21,7 +21,7 @@ from clew.tracking.io.delimited import Table, parse_integer
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.track_faults import Faults, quoted
+from clew.tracking.lineage.tracks import Faults, quoted
 from clew.utils.storage import write_bytes
 
 ROOT = "TrackMate"

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from clew.learning.task import Array
 from clew.tracking.events import Labels
 from clew.tracking.io.delimited import slice_columns, write_parts
-from clew.tracking.lineage.false_detections import find_false_detections
-from clew.tracking.lineage.fill import RECOVERED
-from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.parts import LineagePart, TrackedMovie, as_parts, parts_of
-from clew.tracking.lineage.tracks import NO_PARENT, Tracks
+from clew.tracking.lineage.lineage import (
+    RECOVERED,
+    Lineage,
+    LineagePart,
+    TrackedMovie,
+    as_parts,
+    parts_of,
+)
+from clew.tracking.lineage.tracks import NO_PARENT, Tracks, find_false_detections
 
 AXES = ("z", "y", "x")
 PIECE = "piece"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.io.delimited import Aliases, Table
-from clew.tracking.lineage.track_faults import Faults
+from clew.tracking.lineage.tracks import Faults
 from clew.tracking.user_columns import ColumnTable
 
 LINK_COLUMNS: Aliases = {

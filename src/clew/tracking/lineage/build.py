@@ -19,14 +19,17 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage.fill import (
-    RECOVERED,
-    FilledGaps,
-    GapFiller,
-    RecoveredCells,
-)
+from clew.tracking.lineage.fill import FilledGaps, GapFiller
 from clew.tracking.lineage.gaps import GapLinks, find_gaps
-from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.lineage import (
+    KEPT_COLUMNS,
+    RECOVERED,
+    Lineage,
+    LineagePart,
+    Nodes,
+    RecoveredCells,
+    join_parts,
+)
 from clew.tracking.lineage.links import (
     NO_NODE,
     MovieLinks,
@@ -34,12 +37,14 @@ from clew.tracking.lineage.links import (
     NodeIds,
     find_heads,
 )
-from clew.tracking.lineage.parts import LineagePart, join_parts
-from clew.tracking.lineage.repair import find_torn_events, repair_torn_masks
-from clew.tracking.lineage.splits import classify_splits
+from clew.tracking.lineage.splits import (
+    classify_splits,
+    find_torn_events,
+    repair_torn_masks,
+)
 from clew.tracking.lineage.track_ids import assign_track_ids
 from clew.tracking.lineage.tracks import Tracks
-from clew.tracking.solve import Nodes, PairSolution, collect_nodes
+from clew.tracking.solve import PairSolution
 from clew.tracking.training.calibration import (
     GENERIC_CALIBRATION,
     Calibration,
@@ -311,7 +316,7 @@ def join_movie(
         links.frame(),
         links.position,
         links.columns,
-        find_heads(links),
+        find_heads(links.first_node, links.successor),
         links.others.frame,
         links.others.kind,
         links.others.sources,
@@ -630,3 +635,23 @@ def _movie_margins(links: MovieLinks, is_torn: Mask) -> MovieMargins:
     kind = links.others.kind[~is_torn]
     rest = MovieMargins.of(kind, links.others.confidence[~is_torn], links.weight_norm)
     return MovieMargins.sum([of_moves, rest])
+
+
+def collect_nodes(source: Source, frames: range) -> Nodes:
+    """Return the detections of some frames."""
+    cells = [source.detections(t) for t in frames]
+    names = [
+        name for name in KEPT_COLUMNS if all(name in part.columns for part in cells)
+    ]
+    columns = {
+        name: np.concatenate([np.zeros(0), *(part.columns[name] for part in cells)])
+        for name in names
+    }
+    counts = [len(part) for part in cells]
+    none = np.zeros((0, source.ndim))
+    return Nodes(
+        np.repeat(np.asarray(frames, dtype=np.int64), counts),
+        np.concatenate([np.zeros(0, np.int64), *(part.label for part in cells)]),
+        np.concatenate([none, *(part.position for part in cells)]),
+        columns,
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,13 @@ from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import Labels
 from clew.tracking.frames import PaintedFrames, Patch
 from clew.tracking.lineage.gaps import GapLinks, GapWeights, measure_rim
+from clew.tracking.lineage.lineage import RecoveredCells
 from clew.tracking.lineage.links import MovieLinks
 from clew.tracking.measurement.regions import Runs
 from clew.tracking.movie import Movie
 from clew.tracking.scales import MapFunction
 
 VISIBILITY = "visibility"
-RECOVERED = "recovered"
-"""Column of a lineage: 1 for cells that were recovered, 0 for given ones."""
 MIN_FREE_SHARE = 0.5
 """Share of a moved mask that must be free for the cell to be recovered."""
 SEARCH_SHARE = 0.5
@@ -39,46 +38,6 @@ DISTANCE_PENALTY = 1.0
 """Loss of correlation that a place at the end of the search must make up for."""
 
 AnyMovie = TypeVar("AnyMovie")
-
-
-@dataclass(frozen=True, eq=False)
-class RecoveredCells:
-    """Cells that were recovered, sorted by frame, then label; (n,) each."""
-
-    frame: NDArray[np.int64]
-    label: Labels
-    """Above those of all given cells of the frame."""
-    position: Array
-    """(n, ndim) physical."""
-    columns: Mapping[str, Array]
-    """Measurements, interpolated."""
-    probability: Array
-    """That the cell is there."""
-    corner: Indices
-    """(n, ndim) first pixel of each mask's box."""
-    masks: Sequence[Mask]
-    """n boxes; none for tables of detections."""
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def __getitem__(self, rows: Indices) -> Self:
-        return replace(
-            self,
-            frame=self.frame[rows],
-            label=self.label[rows],
-            position=self.position[rows],
-            columns={name: column[rows] for name, column in self.columns.items()},
-            probability=self.probability[rows],
-            corner=self.corner[rows],
-            masks=[self.masks[row] for row in rows] if len(self.masks) else [],
-        )
-
-    def within(self, frames: range) -> Self:
-        """Return the cells of some frames, counted from the first of these."""
-        rows = np.searchsorted(self.frame, [frames.start, frames.stop]).tolist()
-        cells = self[np.arange(*rows)]
-        return replace(cells, frame=cells.frame - frames.start)
 
 
 def add_recovered(movie: AnyMovie, cells: RecoveredCells | None) -> AnyMovie:

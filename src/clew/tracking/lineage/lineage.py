@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
-from clew.tracking.lineage.links import NO_NODE
-from clew.tracking.lineage.track_ids import assign_track_ids, find_run_heads
+from clew.tracking.lineage.links import NO_NODE, find_heads
+from clew.tracking.lineage.track_ids import assign_track_ids
 from clew.tracking.lineage.tracks import Tracks
 from clew.utils.validation import check_int, short_repr
 
@@ -23,7 +23,62 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from clew.tracking.lineage.fill import RecoveredCells
+
+KEPT_COLUMNS = ("volume", "intensity")
+"""Measurements that a lineage keeps of each detection, to match identities by."""
+RECOVERED = "recovered"
+"""Column of a lineage: 1 for cells that were recovered, 0 for given ones."""
+
+
+class Nodes(NamedTuple):
+    """Detections of consecutive frames, (n,) each."""
+
+    frame: NDArray[np.int64]
+    label: Labels
+    position: Array
+    """(n, ndim)"""
+    columns: dict[str, Array]
+    """Those of `KEPT_COLUMNS` that are measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecoveredCells:
+    """Cells that were recovered, sorted by frame, then label; (n,) each."""
+
+    frame: NDArray[np.int64]
+    label: Labels
+    """Above those of all given cells of the frame."""
+    position: Array
+    """(n, ndim) physical."""
+    columns: Mapping[str, Array]
+    """Measurements, interpolated."""
+    probability: Array
+    """That the cell is there."""
+    corner: Indices
+    """(n, ndim) first pixel of each mask's box."""
+    masks: Sequence[Mask]
+    """n boxes; none for tables of detections."""
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, rows: Indices) -> Self:
+        return replace(
+            self,
+            frame=self.frame[rows],
+            label=self.label[rows],
+            position=self.position[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
+            probability=self.probability[rows],
+            corner=self.corner[rows],
+            masks=[self.masks[row] for row in rows] if len(self.masks) else [],
+        )
+
+    def within(self, frames: range) -> Self:
+        """Return the cells of some frames, counted from the first of these."""
+        rows = np.searchsorted(self.frame, [frames.start, frames.stop]).tolist()
+        cells = self[np.arange(*rows)]
+        return replace(cells, frame=cells.frame - frames.start)
 
 
 class Edges(NamedTuple):
@@ -222,7 +277,11 @@ class Lineage:
             name: column.astype(np.float32) for name, column in self.columns.items()
         }
         kind = self.events.event
-        head = find_run_heads(len(self.frame), kind, self.sources, self.targets)
+        moves = kind == Event.MOVE
+        successor = np.full(len(self.frame), NO_NODE, dtype=np.int32)
+        successor[self.sources[moves, 0]] = self.targets[moves, 0]
+        first_node = np.searchsorted(self.frame, np.arange(self.n_frames + 1))
+        head = find_heads(first_node, successor)
         track, tracks = assign_track_ids(
             self.frame,
             self.position.astype(np.float32),
@@ -411,3 +470,168 @@ class Lineage:
             )
         )
         return graph
+
+
+FRAMES_PER_PART = 16
+
+
+@dataclass(frozen=True, eq=False)
+class LineagePart:
+    """Consecutive frames of a lineage: cells, tracks, and the events from them on."""
+
+    frames: tuple[int, int]
+    """The first and the last frame."""
+    nodes: Nodes
+    track: Labels
+    """(n,)"""
+    events: EventTable
+    """(m,) sorted by frame, kind, sources and targets."""
+    confidence: Array
+    probability: Array | None
+    """(m,) that an event is right; None where confidences are not calibrated."""
+
+
+class PartReader(Protocol):
+    """Reads a part where it is needed; it can be sent to another process."""
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """The first and the last frame of the part."""
+
+    def read(self) -> LineagePart:
+        """Read the part."""
+
+
+class TrackedMovie(Protocol):
+    """A lineage in parts, in order of time."""
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+
+    @property
+    def n_cells(self) -> int:
+        """Number of detections."""
+
+    @property
+    def tracks(self) -> Tracks:
+        """The table of tracks."""
+
+    @property
+    def recovered(self) -> RecoveredCells | None:
+        """Cells without a given mask; None where they were not searched."""
+
+    def readers(self) -> Sequence[PartReader]:
+        """Return the parts, not read yet."""
+
+    def lineage(self) -> Lineage:
+        """Return the lineage in memory."""
+
+
+def parts_of(movie: TrackedMovie) -> Iterator[LineagePart]:
+    """Read the parts one after the other."""
+    return (reader.read() for reader in movie.readers())
+
+
+def as_parts(movie: Lineage | TrackedMovie) -> TrackedMovie:
+    """Return a lineage in parts; one that is in parts is returned as it is."""
+    return LineageInParts(movie) if isinstance(movie, Lineage) else movie
+
+
+@dataclass(frozen=True, eq=False)
+class LineageInParts:
+    """A lineage in memory as parts of a few frames each."""
+
+    whole: Lineage
+    frames_per_part: int = FRAMES_PER_PART
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        return self.whole.n_frames
+
+    @property
+    def n_cells(self) -> int:
+        """Number of detections."""
+        return len(self.whole.frame)
+
+    @property
+    def tracks(self) -> Tracks:
+        """The table of tracks."""
+        return self.whole.tracks
+
+    @property
+    def recovered(self) -> RecoveredCells | None:
+        """Cells without a given mask."""
+        return self.whole.recovered
+
+    def readers(self) -> Sequence[PartReader]:
+        """Return slices of the lineage."""
+        starts = range(0, max(self.n_frames, 1), self.frames_per_part)
+        return [_PartInMemory(self._part(first)) for first in starts]
+
+    def lineage(self) -> Lineage:
+        """Return the lineage itself."""
+        return self.whole
+
+    def _part(self, first: int) -> LineagePart:
+        """The part that begins with a frame."""
+        whole = self.whole
+        stop = first + self.frames_per_part
+        cells = slice(*np.searchsorted(whole.frame, [first, stop]).tolist())
+        columns = {name: column[cells] for name, column in whole.columns.items()}
+        nodes = Nodes(
+            whole.frame[cells], whole.label[cells], whole.position[cells], columns
+        )
+        inside = (whole.events.frame >= first) & (whole.events.frame < stop)
+        rows = np.flatnonzero(inside)
+        rows = rows[np.argsort(whole.events.frame[rows], kind="stable")]
+        return LineagePart(
+            (first, min(stop, max(self.n_frames, 1)) - 1),
+            nodes,
+            whole.track[cells],
+            whole.events[rows],
+            whole.confidence[rows],
+            None if whole.probability is None else whole.probability[rows],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _PartInMemory:
+    """A part that is in memory."""
+
+    part: LineagePart
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """The first and the last frame of the part."""
+        return self.part.frames
+
+    def read(self) -> LineagePart:
+        """Return the part."""
+        return self.part
+
+
+def join_parts(
+    parts: Sequence[LineagePart],
+    n_frames: int,
+    recovered: RecoveredCells | None = None,
+) -> Lineage:
+    """Join the parts of a whole movie to a lineage in memory."""
+    names = set.intersection(*(set(part.nodes.columns) for part in parts))
+    columns = {
+        name: np.concatenate([part.nodes.columns[name] for part in parts])
+        for name in sorted(names)
+    }
+    probabilities = [part.probability for part in parts if part.probability is not None]
+    return Lineage(
+        n_frames,
+        np.concatenate([part.nodes.frame for part in parts]),
+        np.concatenate([part.nodes.label for part in parts]),
+        np.concatenate([part.nodes.position for part in parts]),
+        EventTable.join([part.events for part in parts]),
+        np.concatenate([part.confidence for part in parts]),
+        columns,
+        np.concatenate(probabilities) if len(probabilities) == len(parts) else None,
+        recovered,
+    )

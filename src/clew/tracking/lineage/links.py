@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -176,13 +177,12 @@ class MovieLinks:
         return replace(self, others=others)
 
 
-def find_heads(links: MovieLinks) -> NodeIds:
+def find_heads(first_node: NDArray[np.int64], successor: NodeIds) -> NodeIds:
     """Return the first node of the run of moves that each node is part of, (n,)."""
-    head = np.arange(len(links), dtype=np.int32)
-    for start, stop in zip(links.first_node[:-1], links.first_node[1:], strict=True):
-        successor = links.successor[start:stop]
-        moves = np.flatnonzero(successor >= 0)
-        head[successor[moves]] = head[start + moves]
+    head = np.arange(len(successor), dtype=np.int32)
+    for start, stop in pairwise(first_node):
+        moves = start + np.flatnonzero(successor[start:stop] != NO_NODE)
+        head[successor[moves]] = head[moves]
     return head
 
 

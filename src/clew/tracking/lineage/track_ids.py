@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
@@ -100,19 +98,6 @@ def assign_track_ids(
     begin = frame[is_first].astype(np.int64)
     ids = np.arange(1, n_tracks + 1, dtype=np.int64)
     return track, Tracks(ids, begin, end, parent)
-
-
-def find_run_heads(
-    n: int, kind: NDArray[np.int8], sources: Integers, targets: Integers
-) -> NDArray[np.int64]:
-    """Return the first node of the run of moves that each of n nodes is part of."""
-    moves = kind == Event.MOVE
-    ends = (sources[moves, 0], targets[moves, 0])
-    graph = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(n, n))
-    n_runs, run = connected_components(graph, directed=False)
-    head = np.full(n_runs, n, dtype=np.int64)
-    head[run[::-1]] = np.arange(n - 1, -1, -1)  # backwards, so that the first stays
-    return np.asarray(head[run], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""The table of tracks: when each cell's track begins and ends, and out of which it came."""
+"""The table of tracks: when each begins and ends, out of which it came, and its faults."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,10 +11,63 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
+from scipy.special import pdtrc
 
 from clew.errors import DataWarning, InputError
+from clew.learning.task import Mask
 from clew.tracking.events import Labels
-from clew.tracking.lineage.track_faults import SHOWN
+
+SHOWN = 5
+"""How many faults a message tells; the others are counted."""
+LONGEST = 40
+"""How many characters of a cell a message repeats."""
+
+
+class Faults:
+    """Faults of one table; `where` names it in the message."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._count = 0
+        self._told: list[tuple[int, str]] = []
+
+    def add(self, rows: ArrayLike, tell: Callable[[int], str]) -> None:
+        """One fault in each of the `rows` (k,), numbers as in the file; `tell(i)` puts the i-th into words."""
+        numbers = np.asarray(rows)
+        self._count += len(numbers)
+        # words cost time, so they are made for those only that can be shown
+        self._told += [
+            (int(numbers[i]), tell(int(i)))
+            for i in np.argsort(numbers, kind="stable")[:SHOWN]
+        ]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def refuse(self) -> None:
+        """Raise an InputError if there are any."""
+        if not self._count:
+            return
+        lines = [f"row {row}: {words}" for row, words in sorted(self._told)[:SHOWN]]
+        if self._count > len(lines):
+            lines.append(f"and {self._count - len(lines)} more")
+        if len(lines) == 1:
+            raise InputError(f"{self.where}: {lines[0]}")
+        raise InputError(
+            "\n  ".join([f"{self.where} has {self._count} faults:", *lines])
+        )
+
+
+def quoted(cell: object) -> str:
+    """A cell in quotes for a message, cut short where it is long."""
+    text = str(cell)
+    return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+
+
+def printable(text: str) -> str:
+    """Text that every file and page can hold: the name of a file may be no valid Unicode."""
+    return text.encode("utf-8", "replace").decode()
+
 
 NO_PARENT = 0
 """The parent of a track that came out of no other."""
@@ -220,3 +274,36 @@ def _in_cycle(parent_row: NDArray[np.intp]) -> NDArray[np.bool_]:
     component = connected_components(links, directed=True, connection="strong")[1]
     several: NDArray[np.bool_] = np.bincount(component, minlength=n)[component] > 1
     return several
+
+
+SIGNIFICANCE = 0.01
+"""Beginnings and ends of tracks would meet as often by chance with at most this
+probability, if detections in no track are to count as false."""
+
+
+def find_false_detections(tracks: Tracks) -> Mask:
+    """Find the tracks that are one false detection each.
+
+    These neither come from anything nor lead to anything, and are in neither the first
+    nor the last frame. They count as false only if there are more than if tracks began
+    and ended independently: in a movie without false detections, a cell is seldom seen
+    in one frame alone.
+
+    Returns
+    -------
+    ndarray of bool of shape (n,)
+    """
+    if not len(tracks):
+        return np.zeros(0, dtype=bool)
+    begins = (tracks.parent == NO_PARENT) & (tracks.begin > tracks.begin.min())
+    ends = ~np.isin(tracks.id, tracks.parent) & (tracks.end < tracks.end.max())
+    is_alone: Mask = begins & ends & (tracks.begin == tracks.end)
+    n_cells = int((tracks.end - tracks.begin + 1).sum())
+    n_others = max(n_cells - int(is_alone.sum()), 1)
+    n_begins = int((begins & ~is_alone).sum())
+    n_ends = int((ends & ~is_alone).sum())
+    by_chance = n_cells * n_begins * n_ends / n_others**2
+    n_alone = int(is_alone.sum())
+    if not n_alone or pdtrc(n_alone - 1, by_chance) >= SIGNIFICANCE:
+        return np.zeros(len(tracks), dtype=bool)
+    return is_alone

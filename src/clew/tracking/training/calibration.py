@@ -34,7 +34,7 @@ from scipy.special import expit, ndtri
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
-from clew.tracking.lineage.repair import TEARING
+from clew.tracking.lineage.splits import TEARING
 from clew.tracking.training.generic_weights import (
     BORDER,
     GROWTH,

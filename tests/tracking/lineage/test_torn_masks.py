@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.events import Event, EventTable
-from clew.tracking.lineage.repair import (
+from clew.tracking.lineage.splits import (
     find_torn_events,
     number_detections,
     repair_torn_masks,
