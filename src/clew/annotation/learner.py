@@ -31,7 +31,7 @@ from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measured_groups import find_generic_set
-from clew.tracking.profile import add_annotated_kinds
+from clew.tracking.profile import MovieProfile, add_annotated_kinds
 from clew.tracking.solve import PairSolution, solve_frame_pair
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.examples import MODEL
@@ -54,6 +54,8 @@ class Learner:
     tracker : Tracker, optional
         Has the initial weights; generic ones by default.
     settings : LearnerSettings
+    profile : MovieProfile, optional
+        Of the movie, if it is known: finding it takes seconds.
 
     Attributes
     ----------
@@ -72,6 +74,7 @@ class Learner:
         *,
         tracker: Tracker | None = None,
         settings: LearnerSettings = DEFAULT,
+        profile: MovieProfile | None = None,
     ) -> None:
         self.source = source
         self.settings = settings
@@ -84,7 +87,14 @@ class Learner:
         self.w: Array = self.initial
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
-        self._use_pairs(self.tracker.pairs(source, self.groups))
+        if profile is None:
+            self._use_pairs(self.tracker.pairs(source, self.groups))
+        else:
+            self._use_pairs(FramePairBuilder(self._add_columns(source), profile))
+
+    def _add_columns(self, source: Source) -> Source:
+        """Return the movie with the columns of its users that the weights know."""
+        return add_user_columns(source, self.groups, self.tracker.standards_)
 
     def _use_pairs(self, pairs: FramePairBuilder) -> None:
         """Start with other frame pairs; drop all that was made of the old ones."""
@@ -118,8 +128,7 @@ class Learner:
             First frames of the pairs that changed; what is known of others stays.
         """
         self.source = source
-        source = add_user_columns(source, self.groups, self.tracker.standards_)
-        self._cache = self._cache.with_source(source, frames)
+        self._cache = self._cache.with_source(self._add_columns(source), frames)
         self.pairs = self._cache.pairs
         self.windows.forget(frames)
         self._solvers = self._solvers.without(lambda slot: slot[0] in frames)
