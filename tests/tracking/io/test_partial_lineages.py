@@ -227,3 +227,22 @@ def test_graph_in_a_folder_is_found(tmp_path, truth):
     (tmp_path / "outer.zarr").mkdir()
     write_graph(tmp_path / "outer.zarr" / "tracks", CELLS)
     assert set(read_annotations(tmp_path / "outer.zarr", MOVIE).events) == truth
+
+
+def test_skipped_frame_of_a_partial_track_is_unknown(tmp_path):
+    is_track = CELLS[:, 2] == 3
+    rows = CELLS[is_track & (CELLS[:, 0] != 2)]
+    path = write_tracks(tmp_path / "t.csv", rows)
+    partial = read_annotations(path, MOVIE, complete=False)
+    assert set(partial.events.event) == {Event.MOVE}
+    # where the movie lacks the cell too, and the lineage has it, the gap is known
+    seen = ~(is_track & (CELLS[:, 0] == 2))
+    movie = DetectionTable(
+        CELLS[seen, 0].astype(int),
+        CELLS[seen, 1].astype(int),
+        CELLS[seen, 4:],
+        n_frames=N_FRAMES,
+    )
+    path = write_tracks(tmp_path / "u.csv", CELLS[is_track])
+    known = read_annotations(path, movie, complete=False)
+    assert Event.GAP in set(known.events.event)

@@ -56,6 +56,12 @@ def _list_folders(path: Path) -> Iterator[Path]:
             yield file.parent
 
 
+def read_nested_geff(path: Path) -> PointLineage | None:
+    """Read the GEFF that a folder is or has; None if there is none."""
+    graph = find_geff(path)
+    return None if graph is None else read_geff_lineage(graph)
+
+
 def read_geff_lineage(path: str | Path) -> PointLineage:
     """Read the tracks and positions of a GEFF.
 

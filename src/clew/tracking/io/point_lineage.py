@@ -6,7 +6,7 @@ file leaves open, since annotations are rarely whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import MAX_FRAMES, MAX_NUMBER, check_frame_count
 from clew.tracking.events import Labels
+from clew.tracking.io.delimited import parse_integer
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
 from clew.utils.validation import is_number
@@ -50,6 +51,9 @@ class PointLineage:
     unknown_begin, unknown_end : ndarray of int
         Tracks whose beginning or end the file leaves open: a parent that it lacks, or
         a merge.
+    known_begin, known_end : ndarray of int
+        Tracks whose beginning or end is known even if others are not: a person marked
+        it, or marked a detection as no cell.
     has_parents : bool
         Whether the file can name parents; if not, divisions are unknown.
     is_complete : bool or None
@@ -73,6 +77,8 @@ class PointLineage:
     continued: Labels = field(default_factory=_make_empty)
     unknown_begin: Labels = field(default_factory=_make_empty)
     unknown_end: Labels = field(default_factory=_make_empty)
+    known_begin: Labels = field(default_factory=_make_empty)
+    known_end: Labels = field(default_factory=_make_empty)
     has_parents: bool = True
     is_complete: bool | None = None
     n_estimated: float | None = None
@@ -192,7 +198,11 @@ def make_lineage_of_tracks(
         facts.pop("unknown_begin", _make_empty()), name[is_orphan]
     )
     # the end of a track is the end of its last piece
-    unknown_end = [last_piece[old] for old in facts.pop("unknown_end", ())]
+    unknown_end, known_end = (
+        np.array([last_piece[old] for old in facts.pop(name, ())], dtype=np.int64)
+        for name in ("unknown_end", "known_end")
+    )
+    known_begin = np.array(facts.pop("known_begin", ()), dtype=np.int64)
 
     names = np.repeat(name, last - first + 1)
     by_frame = np.lexsort((names, frame))
@@ -206,7 +216,9 @@ def make_lineage_of_tracks(
         label=None if label is None else label[order][by_frame],
         continued=name[is_later_piece],
         unknown_begin=unknown_begin.astype(np.int64),
-        unknown_end=np.array(unknown_end, dtype=np.int64),
+        unknown_end=unknown_end,
+        known_begin=known_begin,
+        known_end=known_end,
         notes=notes,
         **facts,
     )
@@ -276,3 +288,46 @@ def make_lineage_of_links(
         unknown_end=np.unique(track[earlier[is_merge]]),
         **facts,
     )
+
+
+def make_links(
+    where: str,
+    ids: NDArray[np.int64],
+    frame: NDArray[np.int64],
+    edges: Sequence[tuple[Any, Any]],
+) -> Indices:
+    """Rows of the cells that edges join, earlier ones first.
+
+    Parameters
+    ----------
+    where : str
+        The file, for messages.
+    ids, frame : ndarray of shape (n,)
+        Of all cells.
+    edges : sequence of (id, id)
+        Edges of cells that are not there are left out.
+
+    Returns
+    -------
+    links : ndarray of shape (k, 2)
+    """
+    ends = [[parse_integer(end) for end in edge] for edge in edges]
+    if any(end is None for edge in ends for end in edge):
+        raise InputError(f"{where}: an edge lacks the number of a spot")
+    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    order = np.argsort(ids)
+    at = np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)
+    rows = order[at]
+    rows = rows[(ids[rows] == pairs).all(axis=1)]
+    is_backward = frame[rows[:, 0]] > frame[rows[:, 1]]
+    rows[is_backward] = rows[is_backward, ::-1]
+    return np.asarray(rows, dtype=np.intp)
+
+
+def measure_extent(position: Array) -> list[int]:
+    """Size along z, y, x of the smallest image that holds positions (n, ndim)."""
+    size = np.ones(3, dtype=np.int64)
+    if len(position):
+        largest = np.ceil(position.max(axis=0)).astype(np.int64)
+        size[3 - position.shape[1] :] = np.maximum(largest, 0) + 1
+    return size.tolist()
