@@ -148,3 +148,60 @@ def test_event_sequence_without_a_frame_is_refused(tmp_path):
         file["tracking/Moves"][0, 0] = 77
     with pytest.raises(InputError, match="names object 77, which frame 0 lacks"):
         open_lineage(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["link", "soft link to it", "virtual", "external"])
+def test_data_in_other_files_are_refused(edit, tmp_path, form):
+    path, file = edit(BTRACK)
+    name = "objects/obj_type_1/coords"
+    other = tmp_path / "other.h5"
+    with file, h5py.File(other, "w") as there:
+        coords = file[name][()]
+        del file[name]
+        there["coords"] = coords
+        if form == "virtual":
+            layout = h5py.VirtualLayout(coords.shape, coords.dtype)
+            layout[:] = h5py.VirtualSource(there["coords"])
+            file.create_virtual_dataset(name, layout)
+        elif form == "external":
+            (tmp_path / "raw").write_bytes(coords.tobytes())
+            raw = [(str(tmp_path / "raw"), 0, coords.nbytes)]
+            file.create_dataset(name, coords.shape, coords.dtype, external=raw)
+        else:
+            place = name if form == "link" else "elsewhere"
+            file[place] = h5py.ExternalLink(str(other), "coords")
+        if form == "soft link to it":
+            file[name] = h5py.SoftLink("/elsewhere")
+    with h5py.File(path) as file:  # HDF5 itself reads it
+        np.testing.assert_array_equal(file[name][()], coords)
+    with pytest.raises(InputError, match="expected all in one file"):
+        open_lineage(path)
+
+
+IMAGE = "ObjectExtraction/LabelImage_v2/labelimage000/block0000"
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "axis", "length", "chunk"),
+    [
+        (BTRACK, "objects/obj_type_1/coords", 0, 10**8, 100),
+        (PROJECT, IMAGE, 1, 10**8, 100),  # of an image, one frame is read at once
+        (PROJECT, IMAGE, 0, 2 * 10**5, 2 * 10**5),  # but a chunk has many
+    ],
+)
+def test_numbers_that_fill_the_memory_are_refused(
+    edit, path, name, axis, length, chunk
+):
+    """Zeros take no room in a file."""
+    path, file = edit(path)
+    with file:
+        small = file[name]
+        shape = list(small.shape)
+        shape[axis] = length
+        chunks = tuple(min(n, chunk) for n in shape)
+        attributes = dict(small.attrs)
+        del file[name]
+        large = file.create_dataset(name, shape, np.uint32, chunks=chunks)
+        large.attrs.update(attributes)
+    with pytest.raises(InputError, match="bytes to be read at once"):
+        open_lineage(path)

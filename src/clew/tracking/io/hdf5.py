@@ -5,6 +5,7 @@ Which program wrote a file is seen by its groups, since all end in ``.h5``.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ COMPARISONS = {
     "<=": operator.le,
     "==": operator.eq,
 }
-MAX_BYTES = 2**32
-"""Bytes of an array that may be larger in memory than its file suggests."""
+MAX_BYTES = 2**30
+"""Bytes that are read at once; a small file may hold them, compressed."""
 
 
 def read_hdf5(path: str | Path) -> PointLineage:
@@ -72,6 +73,13 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
     try:
         with h5py.File(path, "r") as file:
+            # HDF5 would open other files by itself
+            elsewhere = file.visititems_links(_name_external_link)
+            elsewhere = elsewhere or file.visititems(_name_data_elsewhere)
+            if elsewhere:
+                raise InputError(
+                    f"{path}: {elsewhere} in another file; expected all in one file"
+                )
             yield file
     except InputError:
         raise
@@ -82,6 +90,42 @@ def open_hdf5(path: Path) -> Iterator[Any]:
             f"{path} is damaged or no HDF5 of this kind ({type(error).__name__}: "
             f"{error})"
         ) from error
+
+
+def _name_external_link(name: str, link: Any) -> str | None:
+    """Name a link to another file."""
+    import h5py
+
+    return f"{name} is" if isinstance(link, h5py.ExternalLink) else None
+
+
+def _name_data_elsewhere(name: str, entry: Any) -> str | None:
+    """Name an array whose numbers are in other files."""
+    import h5py
+
+    is_array = isinstance(entry, h5py.Dataset)
+    is_elsewhere = is_array and (entry.is_virtual or entry.external)
+    return f"the numbers of {name} are" if is_elsewhere else None
+
+
+def check_size(where: str, stored: Any, n_values: int) -> None:
+    """Refuse a part of an array, or chunks, that would not fit into memory.
+
+    Parameters
+    ----------
+    where : str
+        The file and the array, for messages.
+    stored : h5py.Dataset
+    n_values : int
+        Numbers that will be read at once.
+    """
+    n_values = max(n_values, math.prod(stored.chunks or (0,)))
+    n_bytes = n_values * stored.dtype.itemsize
+    if n_bytes > MAX_BYTES:
+        raise InputError(
+            f"{where} has {n_bytes:,} bytes to be read at once; expected at most "
+            f"{MAX_BYTES:,}"
+        )
 
 
 def read_array(path: Path, group: Any, name: str, n_columns: int = 0) -> NDArray[Any]:
@@ -111,8 +155,7 @@ def read_array(path: Path, group: Any, name: str, n_columns: int = 0) -> NDArray
         raise InputError(
             f"{where} has shape {shape}; expected numbers in rows{columns}"
         )
-    if stored.nbytes > MAX_BYTES:
-        raise InputError(f"{where} has {stored.nbytes:,} bytes; expected 4 GB at most")
+    check_size(where, stored, stored.size)
     return np.asarray(stored[()])
 
 

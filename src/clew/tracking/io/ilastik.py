@@ -8,6 +8,7 @@ ilastik keeps images in the order t, x, y, z, channel.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import Labels
-from clew.tracking.io.hdf5 import open_hdf5, read_array
+from clew.tracking.io.hdf5 import check_size, open_hdf5, read_array
 from clew.tracking.io.point_lineage import (
     PointLineage,
     make_lineage_of_links,
@@ -35,7 +36,8 @@ CENTER = "RegionCenter"
 MISDETECTION = -1
 """Track of an object that was marked as no cell."""
 EVENTS = "tracking"
-MAX_PIXELS = 2**32
+AXES = "txyzc"
+"""Of images of labels."""
 
 
 @dataclass
@@ -208,27 +210,29 @@ def _measure_blocks(path: Path, blocks: Any, t: int) -> tuple[Labels, Array]:
             int(pair.split(":")[0])
             for pair in _read_text(block.attrs["blockSlice"]).strip("[]").split(",")
         ]
-        if block.ndim != 5 or len(begin) != 5:
+        if block.ndim != len(AXES) or len(begin) != len(AXES):
             raise InputError(
                 f"{path}: {block.name} has {block.ndim} axes; expected t, x, y, z, c"
             )
         if not begin[0] <= t < begin[0] + block.shape[0]:
             continue
-        pixels = _read_pixels(path, block)[t - begin[0], ..., 0]
+        pixels = _read_pixels(path, block, t - begin[0])
         inside = np.argwhere(pixels)
         ids.append(pixels[tuple(inside.T)].astype(np.int64))
         places.append((inside + begin[1:4])[:, ::-1].astype(np.float64))
     return _average_places(np.concatenate(ids), np.concatenate(places))
 
 
-def _read_pixels(path: Path, stored: Any) -> NDArray[Any]:
-    """Read an image of labels."""
-    if stored.dtype.kind not in "iu" or stored.size > MAX_PIXELS:
-        raise InputError(
-            f"{path}: {stored.name} has {stored.size:,} pixels of {stored.dtype}; "
-            f"expected at most {MAX_PIXELS:,} labels"
-        )
-    return np.asarray(stored[()])
+def _read_pixels(path: Path, stored: Any, t: int = 0) -> NDArray[Any]:
+    """Labels of a frame of an image (t, x, y, z, c), or of an image with fewer axes."""
+    where = f"{path}: {stored.name}"
+    if stored.dtype.kind not in "iu":
+        raise InputError(f"{where} has dtype {stored.dtype}; expected labels")
+    is_movie = stored.ndim == len(AXES)
+    check_size(
+        where, stored, math.prod(stored.shape[1:-1] if is_movie else stored.shape)
+    )
+    return np.asarray(stored[t, ..., 0] if is_movie else stored[()])
 
 
 def _read_text(value: Any) -> str:
@@ -313,8 +317,6 @@ def _read_frame(path: Path, file: Any) -> tuple[Labels, Array]:
             "sequence that ilastik exports"
         )
     pixels = _read_pixels(path, stored)
-    if pixels.ndim == 5:  # t, x, y, z, c
-        pixels = pixels[0, ..., 0]
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if pixels.ndim != 3:
