@@ -104,7 +104,7 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
         if form is CLEW and CELL_PARENTS.columns <= set(header):
             form = CELL_PARENTS if _has_parents_of_cells(path) else CLEW
     kind = "node" if "node" in form.names else "track"
-    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), rename_axes)
+    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), form.rename)
     if not len(table):
         raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
@@ -365,6 +365,13 @@ class TableForm:
     merges: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
 
+    def rename(self, header: list[str]) -> list[str]:
+        """Rename axes, and columns of tracks that were there before the program ran."""
+        header = rename_axes(header)
+        taken = {name for name, theirs in self.names.items() if {*theirs} & {*header}}
+        older = taken & {"track"} if self is not CLEW else set()
+        return [f"{name}_before" if name in older else name for name in header]
+
     @property
     def aliases(self) -> Aliases:
         """Columns to read, with the names that are accepted."""
@@ -435,11 +442,13 @@ NAPARI_FORM = TableForm("napari", frozenset({"id", "t", "y", "x"}), {"track": ("
 def find_form(header: Collection[str]) -> TableForm:
     """Find the form of a table of tracks by its columns."""
     names = set(header)
+    for form in FORMS:
+        # these programs add their columns to those of any table, as of a result
+        is_added = form.program in ("laptrack", "trackpy")
+        if form.columns <= names and (is_added or "track" not in names):
+            return form
     if "track" in names:
         return CLEW
-    for form in FORMS:
-        if form.columns <= names:
-            return form
     if CELL_PARENTS.columns <= names and "track_id" not in names:
         return CELL_PARENTS
     return NAPARI_FORM if names - {"z"} == NAPARI_FORM.columns else CLEW
