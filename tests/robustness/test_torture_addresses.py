@@ -23,10 +23,10 @@ import zarr
 from clew.errors import ClewError
 from clew.tracking import read_annotations
 from clew.tracking.detections import DetectionTable
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.tables import read_detections
-from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.movie import open_frames, open_movie
 from clew.tracking.persistence import load_tracker
 
