@@ -2,9 +2,10 @@
 
 `python benchmarks/installs.py` builds wheel and sdist, checks what is in them, and
 installs the wheel into a new environment for each Python that is there and each extra.
-In each environment it runs the package check, the example of the README and
-`clew --help`, and prints megabytes, CPU seconds and the heaviest packages. It needs uv
-and the package index. Pythons that are not there are resolved from wheels only.
+In each environment it runs the package check, the example of the README, `clew demo`,
+small and with all compilation, and `clew --help`, and prints megabytes, CPU seconds and
+the heaviest packages. Without the extra that it needs, `clew demo` must name it. It
+needs uv and the package index. Pythons that are not there are resolved from wheels only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ EXTRAS = (
     "tracking",
     "page",
     "parquet",
+    "hdf5",
     "evaluate",
     "dask",
     "napari",
@@ -58,9 +60,10 @@ def main() -> None:
         known = {"", *metadata.get_all("Provides-Extra", [])}
         extras = [extra for extra in options.extras if extra in known]
         print(
-            "| Python | extra | packages | MB | --help s | import s | heaviest (MB) |"
+            "| Python | extra | packages | MB | --help s | import s | demo s "
+            "| heaviest (MB) |"
         )
-        print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
+        print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
         missing = []
         for version in options.pythons:
             python = find_python(version)
@@ -127,6 +130,7 @@ def try_install(python: str, wheel: Path, extra: str, folder: Path) -> str:
     heaviest = sorted(sizes, key=lambda name: -sizes[name])[:N_HEAVIEST]
     help_seconds = measure([str(scripts / "clew"), "--help"])
     import_seconds = measure([own, "-c", "import clew"])
+    demo = run_demo(str(scripts / "clew"), extra, folder)
     row = (
         run([own, "-c", "import platform; print(platform.python_version())"]),
         f"`{extra}`" if extra else "none",
@@ -134,9 +138,22 @@ def try_install(python: str, wheel: Path, extra: str, folder: Path) -> str:
         f"{sum(sizes.values()) / 1e6:.0f}",
         f"{help_seconds:.2f}",
         f"{import_seconds:.2f}",
+        "–" if demo is None else f"{demo:.0f}",
         ", ".join(f"{name} {sizes[name] / 1e6:.0f}" for name in heaviest),
     )
     return f"| {' | '.join(map(str, row))} |"
+
+
+def run_demo(clew: str, extra: str, folder: Path) -> float | None:
+    """Return the CPU seconds of a small `clew demo`; None if it names its extra."""
+    command = [clew, "demo", "-o", str(folder / "demo"), "--frames", "6"]
+    command += ["--cells", "12", "--fraction", "0.5"]
+    if extra in WITH_TRACKING:
+        return measure(command, n_runs=1)
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 2, answer.stderr
+    assert "pip install 'clew-learn[tracking]'" in answer.stderr, answer.stderr
+    return None
 
 
 def resolve(wheel: Path, version: str) -> str:
@@ -172,10 +189,10 @@ def weigh(path: Path) -> int:
     )
 
 
-def measure(command: list[str]) -> float:
-    """Return the least CPU seconds of a command in three runs."""
+def measure(command: list[str], n_runs: int = 3) -> float:
+    """Return the least CPU seconds of a command."""
     seconds = []
-    for _ in range(3):
+    for _ in range(n_runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         run(command)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

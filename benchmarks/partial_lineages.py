@@ -19,9 +19,9 @@ import numpy as np
 from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import EventTable
 from clew.tracking.io.annotations import describe_kinds, open_annotations
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.tables import read_detections
-from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.tracker import Tracker
 
 

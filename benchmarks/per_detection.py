@@ -29,7 +29,10 @@ STEPS = {
     "measuring": [("clew.tracking.tracker", "measure_movie")],
     "motion": [("clew.tracking.profile", "estimate_motion")],
     "scales": [("clew.tracking.profile", "estimate_scales")],
-    "profile": [("clew.tracking.tracker", "profile_movie")],
+    "profile": [
+        ("clew.tracking.tracker", "estimate_profile"),
+        ("clew.tracking.tracker", "decide_events"),
+    ],
     "flow": [("clew.tracking.flow.flow", "register_frames")],
     "confidences": [("clew.tracking.assignment.assignment", "compute_margins")],
 }

@@ -30,8 +30,8 @@ from scipy.spatial import cKDTree
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.sparse import PointGraph, SparseScore, score_graphs
 from clew.tracking.io.annotations import open_annotations
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.tracker import Tracker
 
 MISSING = 0.05

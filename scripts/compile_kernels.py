@@ -6,10 +6,11 @@ tests/conftest.py runs this in a fresh clone while the processes collect their t
 import tempfile
 
 import numpy as np
+from scipy.sparse import csr_array
 
 import clew
 from clew.annotation.sampling import sample
-from clew.models import Assignment, Chain
+from clew.models import Assignment, Chain, Tree
 from clew.simulation.kinds import KINDS
 from clew.simulation.simulate import NucleiSettings, settings_of, simulate
 from clew.simulation.write import write_simulation
@@ -32,6 +33,12 @@ def main() -> None:
 
     words, labels = [np.eye(2), np.eye(2)[::-1]], [[0, 1], [None, 0]]
     clew.StructuredSVM(Chain(), lam=0.1).fit(words, labels).margins(words)
+    clew.StructuredSVM(Chain(), lam=0.1, loss="pair").fit(words, labels)
+    ascent = clew.Algorithm(solver="ascent", stochastic=False)
+    rows = [csr_array(word) for word in words]
+    clew.StructuredSVM(Chain(), lam=0.1, algorithm=ascent).fit(rows, labels)
+    trees = [(word, np.array([-1, 0])) for word in words]
+    clew.StructuredSVM(Tree(), lam=0.1).fit(trees, labels).margins(trees)
     clew.StructuredPerceptron(Chain()).fit(words, labels)
     clew.StructuredCRF(Chain()).fit(words, labels).predict_proba(words)
     costs, assignments = [np.eye(2)[:, :, None]] * 2, [[0, 1], [1, 0]]

@@ -34,7 +34,11 @@ ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this system does not have."""
+    """Skip what this system does not have; begin with the tests that take longest.
+
+    Those in a browser are one after the other in one process, and wait much of the time.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(BROWSER))
     for item in items:
         for mark in (
             mark

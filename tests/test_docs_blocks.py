@@ -32,6 +32,8 @@ SMALLER = {
     "simulate": {"--frames": "6", "--cells": "16"},
     "demo": {"--frames": "6", "--cells": "16"},
 }
+# a report takes five times as long as tracking, and tests/tracking/report looks at it
+WITHOUT = {"track": ["--no-report"]}
 # and so are words: a third of them
 MANY_WORDS = re.compile(r"simulate\((\d+), rng\)")
 UsageError = (
@@ -77,11 +79,12 @@ def pages_with(*languages: str) -> list[Path]:
 
 
 def smaller(args: list[str]) -> list[str]:
-    """The same command with fewer frames and cells, in place of those that it asks for."""
+    """The same command with fewer frames and cells than it asks for, and no report."""
     wanted = SMALLER.get(args[0], {})
     asked = [k for k, arg in enumerate(args) if arg in wanted]
     kept = [arg for k, arg in enumerate(args) if k not in asked and k - 1 not in asked]
-    return [*kept, *(part for option in wanted.items() for part in option)]
+    changed = [part for option in wanted.items() for part in option]
+    return [*kept, *changed, *WITHOUT.get(args[0], [])]
 
 
 @pytest.fixture(scope="module")

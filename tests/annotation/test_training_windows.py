@@ -156,7 +156,10 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
 ):
     learner = Learner(source)
     windows = TrainingWindows(
-        np.zeros_like(learner.initial), len(learner.pairs), learner.get_pair
+        np.zeros_like(learner.initial),
+        len(learner.pairs),
+        learner.get_pair,
+        learner.basis,
     )
     assert not windows.pseudo_frames
     annotations = simulated.known.select_frame(2)[:3]

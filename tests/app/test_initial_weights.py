@@ -92,13 +92,13 @@ def test_movie_is_profiled_once(simulated, source, tmp_path, monkeypatch):
     from clew.tracking.tracker import Tracker
 
     profiled = []
-    profile_movie = module.profile_movie
+    estimate_profile = module.estimate_profile
 
     def count(*arguments, **options):
         profiled.append(1)
-        return profile_movie(*arguments, **options)
+        return estimate_profile(*arguments, **options)
 
-    monkeypatch.setattr(module, "profile_movie", count)
+    monkeypatch.setattr(module, "estimate_profile", count)
     found = []
     for tracker in (
         Tracker.generic(),

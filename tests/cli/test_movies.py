@@ -113,6 +113,7 @@ def test_some_frames(movie, request, tmp_path):
         "1:4",
         "-a",
         tmp_path / "a.csv",
+        "--no-report",
         "--no-fill",  # annotated gaps are events then
         "-o",
         tmp_path / "r",

@@ -62,6 +62,11 @@ def same_params(one, other):
         np.testing.assert_array_equal(one[name], other[name])
 
 
+def without_weights(result):
+    """Return the result without its array, which cannot be compared by ==."""
+    return replace(result, w=None)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -94,7 +99,7 @@ def test_svm_round_trip(tmp_path, changes):
     svm.save(tmp_path / "svm.clew")
     back = persistence.load(tmp_path / "svm.clew")
     same_params(svm, back)
-    assert back.result_ == replace(svm.result_, w=back.result_.w)
+    assert without_weights(back.result_) == without_weights(svm.result_)
     np.testing.assert_array_equal(back.coef_, svm.coef_)
     np.testing.assert_array_equal(back.result_.w, svm.result_.w)
     assert str(back.result_) == str(svm.result_)
@@ -147,7 +152,8 @@ def test_perceptron_round_trip(tmp_path):
     back = persistence.load(tmp_path / "a")
     assert type(back) is StructuredPerceptron
     same_params(fitted, back)
-    assert back.result_ == replace(fitted.result_, w=back.result_.w)
+    assert without_weights(back.result_) == without_weights(fitted.result_)
+    np.testing.assert_array_equal(back.coef_, fitted.coef_)
     assert back.score(X, Y) == fitted.score(X, Y)
 
 

@@ -7,7 +7,7 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
-from clew.tracking.profile import estimate_profile
+from clew.tracking.profile import decide_events, estimate_profile
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.prior import scale_prior
 
@@ -18,10 +18,10 @@ def training_pairs(simulated):
     tracker = Tracker(cache=None, n_jobs=1)
     source = tracker.measure(simulated.movie)
     prior = scale_prior("generic", feature_names(source.has))
-    builder = tracker._build_pairs(
-        source, source.has, prior, simulated.some.happened_kinds(), None
-    )
-    return builder, prior
+    known = simulated.some.happened_kinds()
+    profile = estimate_profile(source, source.has)
+    profile = decide_events(source, profile, prior, known_events=known)
+    return FramePairBuilder(source, profile), prior
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.detections import GROUPS, OVERLAP, DetectionTable
+from clew.tracking.detections import GROUPS, OVERLAP
 from clew.tracking.measured_groups import (
     GENERIC_SETS,
     POINTS_3D,
@@ -77,8 +77,8 @@ def test_masks_that_tile_have_their_own_weights():
         source = measure_movie(
             Movie.from_arrays(np.stack([labels] * 3)), cache=None, n_jobs=1
         )
-        groups = tracker.groups_for(source)
-        assert tracker.weights_for(source, groups).tolist() == [*GENERIC[name].values()]
+        profile = tracker.pairs(source, tracker.groups_for(source)).profile
+        assert tracker.weights_for(profile).tolist() == [*GENERIC[name].values()]
         tracker.track(source)
         assert tracker.measurements_ == f"measurements: {name}"
 
@@ -86,8 +86,7 @@ def test_masks_that_tile_have_their_own_weights():
 def test_points_in_3d_have_their_own_weights():
     groups = frozenset({"border"})
     for n_axes, name in ((2, "points"), (3, POINTS_3D)):
-        points = DetectionTable([0, 0], [1, 2], np.eye(n_axes)[:2])
-        assert find_generic_set(groups, points) == name
+        assert find_generic_set(groups, n_axes) == name
 
 
 def test_each_set_has_a_weight_for_each_of_its_features():

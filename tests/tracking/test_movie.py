@@ -74,8 +74,9 @@ def test_hidden_files_do_not_count(sequence):
 
 
 def test_opening_a_movie_reads_no_pixels(tmp_path, monkeypatch):
-    write_folder(tmp_path / "a/01", frames_of(n=150))
-    write_folder(tmp_path / "a/01_ST/SEG", frames_of(n=150), "man_seg{:03}.tif")
+    frames = frames_of((30, 40), n=50)
+    write_folder(tmp_path / "a/01", frames)
+    write_folder(tmp_path / "a/01_ST/SEG", frames, "man_seg{:03}.tif")
     decoded = []
     original = tifffile.TiffPageSeries.asarray
     monkeypatch.setattr(
@@ -84,13 +85,14 @@ def test_opening_a_movie_reads_no_pixels(tmp_path, monkeypatch):
         lambda self, **given: decoded.append(1) or original(self, **given),
     )
     movie = open_movie(tmp_path / "a/01")
-    part = movie[100:]
+    part = movie[30:]
     assert not decoded
     part.label(0)
     assert len(decoded) == 1
     part.image(1)
     assert len(decoded) == 2
-    assert len(pickle.dumps(movie)) < 150 * 200  # paths
+    room = 100 + len(str(tmp_path))  # of a path
+    assert len(pickle.dumps(movie)) < 100 * room < frames.nbytes / 2
 
 
 @pytest.mark.parametrize("change", ["missing", "twice", "unnumbered", "none"])
@@ -647,7 +649,9 @@ def test_a_zarr_of_endless_frames_is_refused_at_once(tmp_path):
         open_movie(labels=tmp_path / "a.zarr", sparse=True)
 
 
-@pytest.mark.parametrize("component", ["../x", "s0/../../x", "/etc", ""])
+@pytest.mark.parametrize(
+    "component", ["../x", "s0/../../x", "/etc", "", "C:/x", "s0/\\\\..\\\\x"]
+)
 def test_an_ome_zarr_cannot_lead_out_of_itself(tmp_path, component):
     zarr.save_array(tmp_path / "x", frames_of())
     path = write_ome_zarr(tmp_path / "a.zarr", frames_of(), "tyx", "0.5")

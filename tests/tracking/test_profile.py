@@ -24,9 +24,10 @@ from clew.tracking.profile import (
     MIN_SAMPLES,
     RELATIVE_SIZE,
     TrainingRange,
+    decide_events,
+    estimate_profile,
     median_appearance,
     parse_events,
-    profile_movie,
     sample_evenly,
     sample_pair_windows,
 )
@@ -147,9 +148,8 @@ def source(simulated):
 
 
 def kinds_of(source, w, known=()):
-    return profile_movie(
-        source, w, source.has, known_events=frozenset(known)
-    ).event_kinds
+    profile = estimate_profile(source, source.has)
+    return decide_events(source, profile, w, known_events=frozenset(known)).event_kinds
 
 
 def weights(source, **biases):
@@ -269,6 +269,15 @@ def test_sampled_windows_are_apart(n_pairs):
     assert frames == sorted(set(frames))
     assert all(later.start > earlier.stop for earlier, later in pairwise(windows))
     assert set(frames) <= set(range(n_pairs))
+
+
+def test_points_have_no_splits_and_merges():
+    place = np.random.default_rng(0).uniform(0, 50, (30, 2))
+    frame = np.repeat([0, 1], 30)
+    points = DetectionTable(frame, np.tile(np.arange(1, 31), 2), np.tile(place, (2, 1)))
+    likely = weights(points, merge=50.0)
+    assert not kinds_of(points, likely).events & MASK_FAULTS
+    assert kinds_of(points, likely, {Event.MERGE}).events >= MASK_FAULTS
 
 
 def test_masks_that_tile_the_field_have_no_splits_and_merges():

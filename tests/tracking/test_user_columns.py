@@ -130,7 +130,7 @@ def test_columns_are_named_and_needed_again(learned, crowd, tmp_path):
     assert "move: link score" in learned.feature_names_
     assert "divide: lower link score" in learned.feature_names_
     assert "disappear: column quality" in learned.feature_names_
-    words = describe_groups(learned.groups_, crowd.table)
+    words = describe_groups(learned.groups_, "points", crowd.table)
     assert words == "measurements: points, column quality, link score"
     learned.save(tmp_path / "w.clew")
     loaded = clew.load(tmp_path / "w.clew")

@@ -30,15 +30,11 @@ from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measured_groups import find_generic_set
 from clew.tracking.profile import MovieProfile, add_annotated_kinds
 from clew.tracking.solve import PairSolution, solve_frame_pair
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.examples import MODEL
-from clew.tracking.training.prior import (
-    combine_with_prior,
-    scale_prior,
-)
+from clew.tracking.training.prior import make_basis, scale_prior
 from clew.tracking.user_columns import add_user_columns
 from clew.utils.cache import Cache
 from clew.utils.parameters import clone
@@ -81,16 +77,18 @@ class Learner:
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
-        generic_set = find_generic_set(self.groups, source)
+        if profile is None:
+            pairs = self.tracker.pairs(source, self.groups)
+        else:
+            pairs = FramePairBuilder(self._add_columns(source), profile)
+        generic_set = pairs.profile.generic_set
         self.prior = scale_prior(self.tracker, self.names, settings.trust, generic_set)
-        self.initial: Array = self.tracker.weights_for(source, self.groups)
+        self.basis = make_basis(self.prior, self.names)
+        self.initial: Array = self.tracker.weights_for(pairs.profile)
         self.w: Array = self.initial
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
-        if profile is None:
-            self._use_pairs(self.tracker.pairs(source, self.groups))
-        else:
-            self._use_pairs(FramePairBuilder(self._add_columns(source), profile))
+        self._use_pairs(pairs)
 
     def _add_columns(self, source: Source) -> Source:
         """Return the movie with the columns of its users that the weights know."""
@@ -104,7 +102,7 @@ class Learner:
             self.initial,
             len(pairs),
             self._get_training_pair,
-            self.prior,
+            self.basis,
             self.settings,
             self.tracker.calibration_,
         )
@@ -170,7 +168,7 @@ class Learner:
         self.result = self._fit(task, self.result, time_limit, is_interrupted)
         for (n, space), solver in task.programs.items():
             self._solvers.put(*_solver_key(examples[n], space), solver)
-        self.w = combine_with_prior(self.result.w, self.prior)
+        self.w = self.basis @ self.result.w
 
     @property
     def is_cut_short(self) -> bool:
@@ -181,7 +179,7 @@ class Learner:
     def fit_part(self, annotations: Annotations) -> Array:
         """Return (d,) the weights of some of the annotations; changes nothing here."""
         task = self._make_task(self._make_examples(annotations))
-        return combine_with_prior(self._fit(task, None).w, self.prior)
+        return np.asarray(self.basis @ self._fit(task, None).w)
 
     def get_pair(self, frame: int) -> FramePair:
         """Return a frame pair, whose candidates include its annotated events."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +39,7 @@ from clew.tracking.training.calibration import (
     Calibration,
     MovieMargins,
 )
-from clew.tracking.training.examples import TrainingExample
-from clew.tracking.training.prior import add_prior_feature
+from clew.tracking.training.examples import TrainingExample, change_basis
 from clew.tracking.training.pseudo_labels import fill_pseudo_labels, select_certain
 from clew.utils.cache import Cache
 
@@ -115,8 +115,8 @@ class TrainingWindows:
         Of the movie.
     get_pair : callable
         Returns the frame pair with a first frame.
-    prior : ndarray, optional
-        The direction of the initial weights, see `prior.py`.
+    basis : csr_array of shape (n_features, k)
+        See `make_basis`.
     settings : LearnerSettings
     calibration : Calibration
         Of the initial weights.
@@ -127,12 +127,12 @@ class TrainingWindows:
         initial: Array,
         n_pairs: int,
         get_pair: Callable[[int], FramePair],
-        prior: Array | None = None,
+        basis: Any,
         settings: LearnerSettings = DEFAULT,
         calibration: Calibration = GENERIC_CALIBRATION,
     ) -> None:
         self.initial = initial
-        self.prior = prior
+        self.basis = basis
         self.settings = settings
         self.pseudo_frames: list[int] = []
         """Frames with an example in any case; none for weights that are zero."""
@@ -202,8 +202,8 @@ class TrainingWindows:
         return self._movie_calibration
 
     def _make_program(self, pair: FramePair, window: TrainingWindow) -> Program:
-        features = add_prior_feature(pair.features[window.rows], self.prior)
-        return make_program(window.candidates, features)
+        program = make_program(window.candidates, pair.features[window.rows])
+        return change_basis(program, self.basis)
 
     def _find_window(
         self, frame: int, pair: FramePair, annotated: dict[int, int]

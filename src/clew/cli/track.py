@@ -228,7 +228,7 @@ def track(
             "-f",
             metavar="NAMES",
             show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,submission,trackmate,zarr, separated by commas. Default: ctc,csv; for a table csv.",
+            help="Any of ctc, csv, geff, mastodon, napari, parquet, submission, trackmate, zarr, separated by commas. Default: ctc,csv; for a table csv.",
         ),
     ] = None,
     annotations: Annotated[

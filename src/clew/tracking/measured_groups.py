@@ -44,7 +44,7 @@ pixels are not quite round, and rods of one size are no markers."""
 MIN_TILED = 0.75
 """Share of the hull that masks cover if they tile it. Epidermis has .83, the densest
 simulated tissue .5, colonies of rods .6."""
-MIN_CELLS = 30
+MIN_TILES = 30
 """Cells of a frame at least in which masks can be seen to tile."""
 
 
@@ -87,7 +87,7 @@ def masks_tile(source: Source, groups: Set[str]) -> bool:
     covered = []
     for sample in sample_frames(source, 1, N_SAMPLED_FRAMES):
         cells = sample.read()[0]
-        if len(cells) < MIN_CELLS:
+        if len(cells) < MIN_TILES:
             continue
         volume = np.asarray(cells.columns["volume"], dtype=float)
         radius = ball_diameter(volume, source.ndim) / 2
@@ -97,26 +97,33 @@ def masks_tile(source: Source, groups: Set[str]) -> bool:
     return bool(covered) and float(np.median(covered)) > MIN_TILED
 
 
-def find_generic_set(groups: Set[str], source: Source | None = None) -> str:
+def find_generic_set(groups: Set[str], ndim: int = 2, tiles: bool = False) -> str:
     """Return the name of the set of generic weights for some groups of measurements.
 
-    It is the largest set within the groups, and the variant of it that suits a movie.
+    Parameters
+    ----------
+    groups : set of str
+    ndim : int
+        Of the movie.
+    tiles : bool
+        Whether its masks do, see `masks_tile`.
+
+    Returns
+    -------
+    str
+        The largest set within the groups, or the variant of it that suits the movie.
     """
     names = [name for name, needed in GENERIC_SETS.items() if needed <= groups]
     name = names[-1] if names else next(iter(GENERIC_SETS))
-    if source is None:
-        return name
-    if name == "points" and source.ndim == 3:
-        return POINTS_3D
-    if name == "masks" and masks_tile(source, groups):
-        return TILED_MASKS
-    return name
+    is_variant = {POINTS_3D: ndim == 3, TILED_MASKS: tiles}
+    variants = [one for one, base in VARIANTS.items() if base == name]
+    return next(filter(is_variant.get, variants), name)
 
 
-def describe_groups(groups: Set[str], source: Source) -> str:
+def describe_groups(groups: Set[str], generic_set: str, source: Source) -> str:
     """Describe which weights a movie takes, for notes."""
     note = ""
     if "size" in source.has and "size" not in groups:
         note = " (the masks are markers: their size and shape are left out)"
     given = "".join(f", {group}" for group in sorted(filter(is_user_group, groups)))
-    return f"measurements: {find_generic_set(groups, source)}{given}{note}"
+    return f"measurements: {generic_set}{given}{note}"

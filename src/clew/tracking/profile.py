@@ -34,7 +34,7 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.measured_groups import masks_tile
+from clew.tracking.measured_groups import find_generic_set, masks_tile
 from clew.tracking.scales import (
     MapFunction,
     Scales,
@@ -110,6 +110,10 @@ class MovieProfile:
     """Kinds of events that are enabled."""
     reason: str = field(default="", compare=False)
     """Why these kinds are enabled."""
+    tiles: bool = False
+    """Whether the masks tile the field."""
+    generic_set: str = "points"
+    """Name of the generic weights that suit the movie."""
     medians: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Median appearance of sampled cells and moves; empty without weights."""
 
@@ -156,39 +160,47 @@ def estimate_profile(
     motion = estimate_motion(source, map_function)
     scales = estimate_scales(source, motion.median_step, map_function, groups)
     far = estimate_reach(motion, scales) if reach is None else float(reach)
-    return MovieProfile(groups, motion, scales, far, neighbours, events)
+    tiles = masks_tile(source, groups)
+    generic_set = find_generic_set(groups, source.ndim, tiles)
+    return MovieProfile(
+        groups,
+        motion,
+        scales,
+        far,
+        neighbours,
+        events,
+        tiles=tiles,
+        generic_set=generic_set,
+    )
 
 
-def profile_movie(
+def decide_events(
     source: Source,
+    profile: MovieProfile,
     weights: Array | None,
-    groups: frozenset[str],
     *,
     events: frozenset[Event] | None = None,
     known_events: frozenset[Event] = frozenset(),
-    neighbours: int = NEIGHBOURS,
-    reach: float | None = None,
     map_function: MapFunction = map,
 ) -> MovieProfile:
-    """Profile a movie: scales, motion, reach, kinds of events and appearance.
+    """Add the kinds of events and the appearance of a movie to its profile.
 
     Splits and merges are enabled if they are in `known_events`, or if the weights
     predict more merges than they do in movies without any. Without weights, for kinds
-    that all weights of are zero, or where masks tile the field, there is no evidence.
+    that all weights of are zero, where masks tile the field, and for points, there is
+    no evidence.
 
     Parameters
     ----------
     source : Source
+    profile : MovieProfile
+        See `estimate_profile`.
     weights : ndarray of shape (d,), optional
         Predict the events of sampled frame pairs.
-    groups : frozenset of str
-        Groups of measurements that features are computed from.
     events : frozenset of Event, optional
         Kinds of events to enable; decided from the movie unless given.
     known_events : frozenset of Event
         Kinds that are annotated or were learned, and are always enabled.
-    neighbours, reach
-        See `MovieProfile`.
     map_function : callable
         Applies a function to sampled frames, in threads or on a cluster.
 
@@ -196,23 +208,22 @@ def profile_movie(
     -------
     MovieProfile
     """
-    profile = estimate_profile(
-        source, groups, neighbours=neighbours, reach=reach, map_function=map_function
-    )
     annotated = {
         name: kinds for name, kinds in OPTIONAL_KINDS.items() if kinds & known_events
     }
     default = (ALL_EVENTS - MASK_FAULTS).union(*annotated.values())
     scored = default
     if weights is not None:
-        scored = scored_events(weights, groups) | default
+        scored = scored_events(weights, profile.groups) | default
     decided: EventKinds | None = None
     if events is not None:
         decided = EventKinds(events | known_events, "as requested")
     elif scored == default:
         reasons = [f"{name} were annotated" for name in annotated]
         decided = EventKinds(default, ", ".join(reasons) or "none was annotated")
-    elif not annotated and masks_tile(source, groups):
+    elif not annotated and "size" not in profile.groups:
+        decided = EventKinds(default, "points have no masks")
+    elif not annotated and profile.tiles:
         decided = EventKinds(default, "the masks tile the field")
     if weights is None:
         assert decided is not None

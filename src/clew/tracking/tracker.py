@@ -44,10 +44,12 @@ from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profile import (
     EventKinds,
+    MovieProfile,
     TrainingRange,
     appearance_of_pairs,
+    decide_events,
+    estimate_profile,
     parse_events,
-    profile_movie,
 )
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.examples import (
@@ -56,13 +58,15 @@ from clew.tracking.training.examples import (
     add_starts,
     beats_prior,
     build_examples,
+    change_basis,
     choose_lambdas,
     held_out_folds,
+    mean_annotated_features,
 )
 from clew.tracking.training.prior import (
-    combine_with_prior,
     generic_weights,
     initial_weights,
+    make_basis,
     prior_calibration,
     scale_prior,
     weights_by_name,
@@ -176,7 +180,7 @@ class Tracker(Parametrized):
     origin_ : Origin
         Where the weights come from.
     improved_ : bool
-        Whether learning made no more mistakes on held-out annotations than the prior;
+        Whether learning made fewer mistakes on held-out annotations than the prior;
         otherwise `coef_` are the prior's weights.
     domain_ : TrainingRange
         The range of the training data.
@@ -299,7 +303,8 @@ class Tracker(Parametrized):
         known = self.prior.standards_ if isinstance(self.prior, Tracker) else {}
         self.standards_ = measure_standards(sources, groups) | known
         names = feature_names(groups)
-        sets = {find_generic_set(groups, source) for source in sources}
+        profiles = [self._profile(source, groups, executor) for source in sources]
+        sets = {profile.generic_set for profile in profiles}
         prior = scale_prior(
             self.prior, names, generic_set=sets.pop() if len(sets) == 1 else None
         )
@@ -309,9 +314,9 @@ class Tracker(Parametrized):
         ]
         by_movie: list[list[TrainingExample]] = []
         learned_kinds = []
-        for source, table in zip(sources, tables, strict=True):
+        for source, profile, table in zip(sources, profiles, tables, strict=True):
             builder = self._build_pairs(
-                source, groups, prior, table.happened_kinds(), executor
+                source, profile, prior, table.happened_kinds(), executor
             )
             learned_kinds.append(self.event_kinds_)
             pseudo_labels = None
@@ -323,6 +328,7 @@ class Tracker(Parametrized):
             examples = build_examples(builder, table, prior, pseudo_labels)
             by_movie.append(examples)
         examples = [example for examples in by_movie for example in examples]
+        basis = make_basis(prior, names, mean_annotated_features(examples))
         is_cold = warm_start is None
         self.svm_ = StructuredSVM(
             MODEL,
@@ -336,7 +342,7 @@ class Tracker(Parametrized):
             random_state=self.random_state,
         )
         self.svm_.fit(
-            [example.program for example in examples],
+            [change_basis(example.program, basis) for example in examples],
             [example.annotated for example in examples],
             warm_start=warm_start,
             client=getattr(executor, "client", None),
@@ -344,9 +350,9 @@ class Tracker(Parametrized):
         )
         self.groups_ = groups
         self.feature_names_ = names
-        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior)
+        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior, basis)
         w = self.svm_.coef_ if self.improved_ else initial_weights(prior)
-        self.coef_ = combine_with_prior(w, prior)
+        self.coef_ = basis @ w
         self.result_ = self.svm_.result_
         self.lam_ = self.svm_.lam_
         self.origin_ = Origin.LEARNED
@@ -357,7 +363,7 @@ class Tracker(Parametrized):
         self.coverage_ = Coverage(
             self.n_annotated_, sum(example.pair.n_added for example in examples)
         )
-        self.calibration_ = self._calibrate(examples, prior)
+        self.calibration_ = self._calibrate(examples, basis)
         self.domain_ = TrainingRange.of(
             appearance_of_pairs([example.pair for example in examples], self.coef_)
             for examples in by_movie
@@ -365,7 +371,7 @@ class Tracker(Parametrized):
         return self
 
     def _calibrate(
-        self, examples: Sequence[TrainingExample], prior: Array | None
+        self, examples: Sequence[TrainingExample], basis: Any
     ) -> Calibration:
         """Calibrate the learned weights on held-out annotations."""
         annotated = [example for example in examples if example.annotated]
@@ -375,7 +381,7 @@ class Tracker(Parametrized):
             folds = [(self.coef_, [example.annotated for example in annotated])]
             before = prior_calibration(self.prior)
             return recalibrate(pairs, self.coef_, folds, before, GENERIC)
-        folds = held_out_folds(self.svm_, prior)
+        folds = held_out_folds(self.svm_, basis)
         return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(
@@ -453,16 +459,17 @@ class Tracker(Parametrized):
         if annotations is not None:
             annotations = _check_movie_annotations(annotations, source)
         builder = self.pairs(source, groups, annotations, executor)
-        self.measurements_ = describe_groups(groups, source)
+        profile = builder.profile
+        self.measurements_ = describe_groups(groups, profile.generic_set, source)
         self.coverage_ = Coverage()
         self.label_faults_ = getattr(source, "label_faults", NO_FAULTS)
-        self.unfamiliar_ = self.domain_.warning(builder.profile.medians, source.name)
+        self.unfamiliar_ = self.domain_.warning(profile.medians, source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
         length = PAIRS_PER_BLOCK
         if memory is not None:
             length = block_length(memory, *frame_size(source))
-        w = self.weights_for(source, groups)
+        w = self.weights_for(profile)
         max_gap = self.max_gap
         if max_gap is not None:
             max_gap = check_int(max_gap, "max_gap", 0, LONGEST_GAP)
@@ -506,32 +513,44 @@ class Tracker(Parametrized):
         known = self.events_
         if annotations is not None:
             known = known | annotations.happened_kinds()
-        w = self.weights_for(source, groups)
-        return self._build_pairs(source, groups, w, known, executor)
-
-    def _build_pairs(
-        self,
-        source: Source,
-        groups: frozenset[str],
-        w: Array | None,
-        known_events: frozenset[Event],
-        executor: Executor | None,
-    ) -> FramePairBuilder:
-        """A builder of frame pairs; weights `w` decide kinds that are not known."""
         executor = executor or ThreadExecutor(self.n_jobs)
-        source = add_user_columns(source, groups, getattr(self, "standards_", {}))
-        profile = profile_movie(
+        profile = self._profile(source, groups, executor)
+        w = self.weights_for(profile)
+        return self._build_pairs(source, profile, w, known, executor)
+
+    def _profile(
+        self, source: Source, groups: frozenset[str], executor: Executor
+    ) -> MovieProfile:
+        """Profile a movie, all kinds of events enabled."""
+        return estimate_profile(
             source,
-            w,
             groups,
-            events=parse_events(self.events),
-            known_events=known_events,
             neighbours=self.neighbours,
             reach=self.reach,
             map_function=executor.map,
         )
+
+    def _build_pairs(
+        self,
+        source: Source,
+        profile: MovieProfile,
+        w: Array | None,
+        known_events: frozenset[Event],
+        executor: Executor,
+    ) -> FramePairBuilder:
+        """A builder of frame pairs; weights `w` decide kinds that are not known."""
+        standards = getattr(self, "standards_", {})
+        source = add_user_columns(source, profile.groups, standards)
+        profile = decide_events(
+            source,
+            profile,
+            w,
+            events=parse_events(self.events),
+            known_events=known_events,
+            map_function=executor.map,
+        )
         self.event_kinds_ = profile.event_kinds
-        return FramePairBuilder(source, profile)
+        return FramePairBuilder(source, profile, w)
 
     def save(self, path: str | Path) -> None:
         """Write the weights with all that `track` needs to one file, for `clew.load`."""
@@ -539,10 +558,10 @@ class Tracker(Parametrized):
 
         save_tracker(self, path)
 
-    def weights_for(self, source: Source, groups: frozenset[str]) -> Array:
+    def weights_for(self, profile: MovieProfile) -> Array:
         """Return the weights of the features that a movie has, (d,)."""
-        generic_set = find_generic_set(groups, source)
-        return weights_by_name(self, feature_names(groups), generic_set)
+        names = feature_names(profile.groups)
+        return weights_by_name(self, names, profile.generic_set)
 
     def groups_for(self, source: Source) -> frozenset[str]:
         """Return the groups of measurements that features of a movie are made of.

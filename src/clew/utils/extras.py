@@ -20,6 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "zarr",
     ),
     "parquet": ("pyarrow",),
+    "hdf5": ("h5py",),
     "page": ("pydantic", "starlette", "uvicorn"),
     "evaluate": ("ctc_metrics",),
     "dask": ("bokeh", "distributed"),

@@ -1,5 +1,6 @@
 """The store of annotations as its callers see it: answers, corrections, undo and redo, notes."""
 
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -50,6 +51,31 @@ def test_a_new_store_is_empty(store):
     )
     assert len(store.annotations()) == 0
     assert store.history() == []
+
+
+@pytest.fixture
+def no_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.posix
+@pytest.mark.usefixtures("no_umask")
+@pytest.mark.parametrize(("shared", "mode"), [(False, 0o600), (True, 0o660)])
+def test_store_is_the_owners_until_they_share_it(path, shared, mode):
+    """SQLite's log and the marker beside an open store are as private as the store."""
+    with Store.open(path, movie=MOVIE):
+        pass
+    if shared:
+        path.chmod(mode)
+    with Store.open(path, movie=MOVIE) as store:
+        store.answer(3, Event.DIVIDE, [5], [18, 17], key="a")
+        modes = {
+            file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()
+        }
+    assert len(modes) >= 3
+    assert set(modes.values()) == {mode}, modes
 
 
 def test_answers_are_kept_in_order_and_after_reopening(path):

@@ -6,14 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clew.errors import ClewError, InputError, StoreError
-from clew.tracking.events import EventTable
+from clew.errors import ClewError, DataWarning, InputError, StoreError
+from clew.tracking.events import Event, EventTable
 from clew.tracking.io import ctc, tiff
+from clew.tracking.io.annotations import open_annotations
 from clew.tracking.io.ctc import (
     check_ctc_lineage,
     check_result_folder,
     open_ctc_lineage,
     read_tracks,
+    split_at_gaps,
     write_ctc_result,
     write_tracks,
 )
@@ -126,7 +128,7 @@ def test_bom_tabs_blanks_and_line_ends_do_not_matter(tmp_path, text):
         (4, "9 1 99999999999999999999 0", "is not an integer"),
         (4, "9 1 ٤ 0", "is not an integer"),
         (4, "7 1 4 0", "track 7 stands in row 3 already"),
-        (4, "0 1 4 0", "id 0"),
+        (4, "-1 1 4 0", "the track has the id -1"),
         (4, "9 1 4 3", "the parent 3 of track 9 is not in the table"),
         (4, "9 1 4 9", "track 9 is its own parent"),
         (1, "4 0 1 7", "track 4 is its own ancestor"),
@@ -238,6 +240,33 @@ def test_a_track_that_the_masks_lack_is_told(tmp_path):
         InputError, match="frame 3: track 9 is alive by the table, but not in the mask"
     ):
         check_ctc_lineage(lineage)
+
+
+def test_gap_in_the_masks_of_a_truth_is_a_gap(tmp_path):
+    whole = masks_of()
+    movie = Movie.from_arrays(np.stack(whole), name="m")
+    masks = masks_of()
+    masks[3][masks[3] == 9] = 0
+    folder = write_truth(tmp_path / "TRA", masks=masks)
+    with pytest.warns(DataWarning, match="1 cells of tracks are not in the masks"):
+        found = open_annotations(folder, movie)
+    events = set(found.annotations.events)
+    assert (2, Event.GAP, (9,), (9,)) in events
+    with pytest.warns(DataWarning, match="taken as gaps"):
+        split = split_at_gaps(open_ctc_lineage(folder))
+    check_ctc_lineage(split)
+    assert len(split.tracks) == len(TABLE) + 1
+
+
+def test_track_0_is_left_out(tmp_path):
+    folder = write_truth(tmp_path / "TRA", masks=masks_of())
+    table = folder / "man_track.txt"
+    text = table.read_text()
+    table.write_text(f"0 0 4 0\n{text}")
+    with pytest.warns(DataWarning, match="0 is the background"):
+        tracks = read_tracks(folder)
+    table.write_text(text)
+    np.testing.assert_array_equal(tracks.table(), read_tracks(folder).table())
 
 
 def test_labels_of_one_frame():

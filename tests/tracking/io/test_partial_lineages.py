@@ -227,3 +227,42 @@ def test_graph_in_a_folder_is_found(tmp_path, truth):
     (tmp_path / "outer.zarr").mkdir()
     write_graph(tmp_path / "outer.zarr" / "tracks", CELLS)
     assert set(read_annotations(tmp_path / "outer.zarr", MOVIE).events) == truth
+
+
+def test_skipped_frame_of_a_partial_track_is_unknown(tmp_path):
+    is_track = CELLS[:, 2] == 3
+    rows = CELLS[is_track & (CELLS[:, 0] != 2)]
+    path = write_tracks(tmp_path / "t.csv", rows)
+    partial = read_annotations(path, MOVIE, complete=False)
+    assert set(partial.events.event) == {Event.MOVE}
+    # where the movie lacks the cell too, and the lineage has it, the gap is known
+    seen = ~(is_track & (CELLS[:, 0] == 2))
+    movie = DetectionTable(
+        CELLS[seen, 0].astype(int),
+        CELLS[seen, 1].astype(int),
+        CELLS[seen, 4:],
+        n_frames=N_FRAMES,
+    )
+    path = write_tracks(tmp_path / "u.csv", CELLS[is_track])
+    known = read_annotations(path, movie, complete=False)
+    assert Event.GAP in set(known.events.event)
+
+
+def test_cell_that_a_graph_marks_as_false_takes_part_in_nothing(tmp_path):
+    graph = nx.DiGraph()
+    cells = [row for row in CELLS if row[2] == 3]
+    cells += [row for row in CELLS if (row[0], row[2]) in ((2, 4), (4, 5))]
+    for number, (t, _, track, _, y, x) in enumerate(cells):
+        graph.add_node(number, t=t, y=y, x=x, false=int(track == 4))
+        if number and cells[number - 1][2] == track:
+            graph.add_edge(number - 1, number)
+    geff.write(
+        graph,
+        tmp_path / "a.geff",
+        axis_names=["t", "y", "x"],
+        axis_types=["time", "space", "space"],
+    )
+    found = set(read_annotations(tmp_path / "a.geff", MOVIE, complete=False).events)
+    label = 20 - 3
+    ends = {event for event in found if event[1] != Event.MOVE}
+    assert ends == {(1, Event.APPEAR, (), (label,)), (2, Event.DISAPPEAR, (label,), ())}

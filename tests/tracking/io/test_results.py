@@ -98,7 +98,7 @@ def test_a_table_of_detections_has_no_masks():
 def test_formats_go_by_name():
     assert check_formats([" CTC", "csv", "ctc", ""]) == ["ctc", "csv"]
     for unknown in (["xml"], [], [" "]):
-        with pytest.raises(InputError, match="give any of ctc, csv, geff, napari"):
+        with pytest.raises(InputError, match="give any of ctc, csv, geff, mastodon"):
             check_formats(unknown)
 
 

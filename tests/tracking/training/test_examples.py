@@ -18,7 +18,7 @@ from clew.tracking.training.examples import (
     choose_lambdas,
     predict_in_context,
 )
-from clew.tracking.training.prior import scale_prior
+from clew.tracking.training.prior import make_basis, scale_prior
 
 
 @pytest.fixture(scope="module")
@@ -36,31 +36,34 @@ def judged(lam, *losses):
     return SimpleNamespace(path_=points, lam_=lam)
 
 
-def test_the_prior_is_kept_where_learning_makes_more_mistakes_on_what_was_held_out(
+def test_the_prior_is_kept_unless_learning_makes_fewer_mistakes_on_what_was_held_out(
     examples,
 ):
     given, prior = examples
+    basis = make_basis(prior, [""] * len(prior))
     mistakes = sum(one.count_mistakes(prior) for one in given)
-    better, worse = [mistakes, 0.0], [mistakes, 1.0]
-    assert beats_prior(judged(2.0, (2.0, better), (1.0, worse)), given, prior)
-    assert not beats_prior(judged(1.0, (2.0, better), (1.0, worse)), given, prior)
+    points = (2.0, [mistakes, -1.0]), (1.0, [mistakes, 0.0])
+    assert beats_prior(judged(2.0, *points), given, prior, basis)
+    assert not beats_prior(judged(1.0, *points), given, prior, basis)
     assert beats_prior(
-        judged(1.0), given, prior
+        judged(1.0), given, prior, basis
     )  # with a λ that was given, nothing was held out
 
 
 def test_the_prior_is_kept_where_learning_loses_what_it_explains_by_more_than_a_frame_pair(
     torn_pairs,
 ):
-    prior = scale_prior("generic", feature_names(torn_pairs.profile.groups))
+    names = feature_names(torn_pairs.profile.groups)
+    prior = scale_prior("generic", names)
+    basis = make_basis(prior, names)
     told = EventTable.of([(1, Event.MOVE, [1], [1]), (1, Event.MOVE, [2], [2])])
     given = build_examples(torn_pairs, Annotations.of(told), prior)
     for sign, kept in ((1.0, True), (-1.0, False)):
-        learner = judged(1.0, (1.0, [0.0]))
+        learner = judged(1.0, (1.0, [-0.5]))
         learner.coef_ = np.append(
             np.zeros(len(prior)), sign
         )  # the last is the weight of the prior's score
-        assert beats_prior(learner, given, prior) == kept
+        assert beats_prior(learner, given, prior, basis) == kept
 
 
 def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):

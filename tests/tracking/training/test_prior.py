@@ -9,13 +9,14 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import GROUPS, OVERLAP
 from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import PAIRWISE, Event
+from clew.tracking.profile import REQUIRED_KINDS
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.generic_weights import GENERIC
 from clew.tracking.training.prior import (
+    OTHERWISE,
     TRUST,
-    add_prior_feature,
-    combine_with_prior,
     generic_weights,
+    make_basis,
     scale_prior,
     weights_by_name,
 )
@@ -48,19 +49,39 @@ def test_learning_with_the_score_is_learning_with_weights():
         rng.normal(size=4),
         rng.normal(size=5),
     )
-    longer = add_prior_feature(features, prior)
-    assert longer.shape == (7, 5)
-    assert np.allclose(longer @ w, features @ combine_with_prior(w, prior))
+    basis = make_basis(prior, ["move: bias", "b", "c", "d"])
+    assert np.allclose((features @ basis) @ w, features @ (w[:4] + w[4] * prior))
 
 
 def test_without_a_prior_nothing_changes():
-    features, w = sp.eye_array(3, format="csr"), np.arange(3.0)
-    assert add_prior_feature(features, None) is features
-    assert combine_with_prior(w, None) is w
+    w = np.arange(3.0)
+    assert np.array_equal(make_basis(None, ["a", "b", "c"]) @ w, w)
     assert scale_prior(None, NAMES) is None
     assert (
         scale_prior("generic", ["unheard of"]) is None
     )  # it says nothing of these features
+
+
+@pytest.mark.parametrize("event", OTHERWISE)
+def test_events_that_are_not_annotated_keep_their_odds(event):
+    rng = np.random.default_rng(int(event))
+    prior = scale_prior("generic", NAMES)
+
+    def features_of(kind):
+        is_kind = np.array([name.startswith(f"{kind}: ") for name in NAMES])
+        values = np.where(is_kind, rng.normal(size=len(NAMES)), 0.0)
+        values[NAMES.index(f"{kind}: bias")] = 1.0
+        return values
+
+    annotated = {kind: features_of(kind) for kind in REQUIRED_KINDS}
+    w = rng.normal(size=len(NAMES) + 1)
+    learned = make_basis(prior, NAMES, annotated) @ w
+    others = sum(annotated[kind] for kind in OTHERWISE[event])
+    contrast = features_of(event) - others
+    assert contrast @ learned == pytest.approx(w[-1] * contrast @ prior)
+    annotated[event] = features_of(event)
+    learned = make_basis(prior, NAMES, annotated) @ w
+    assert contrast @ learned == pytest.approx(contrast @ (w[:-1] + w[-1] * prior))
 
 
 def test_the_direction_has_the_norm_of_trust():

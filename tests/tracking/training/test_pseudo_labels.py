@@ -11,11 +11,13 @@ from clew.estimators import svm as estimator
 from clew.estimators.svm import StructuredSVM
 from clew.learning.task import Subset
 from clew.tracking.assignment.assignment import assign
+from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
+from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
 from clew.tracking.training.examples import MODEL, build_examples
@@ -193,8 +195,7 @@ def test_the_prior_tells_how_sure_it_is(simulated):
 def test_without_a_prior_there_are_none(simulated):
     tracker = Tracker(prior=None, lam=1.0, cache=None, n_jobs=1)
     source = tracker.measure(simulated.movie)
-    kinds = simulated.some.happened_kinds()
-    pairs = tracker._build_pairs(source, source.has, None, kinds, None)
+    pairs = FramePairBuilder(source, estimate_profile(source, source.has))
     assert not any(
         isinstance(one.program, PseudoLabeledProgram)
         for one in build_examples(pairs, simulated.some)

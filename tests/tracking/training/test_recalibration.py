@@ -19,7 +19,7 @@ from clew.tracking.training.calibration import (
     expected_wrong,
 )
 from clew.tracking.training.examples import TrainingExample, held_out_folds
-from clew.tracking.training.prior import scale_prior
+from clew.tracking.training.prior import make_basis, scale_prior
 from clew.tracking.training.recalibration import (
     EVENTS_PER_MISTAKE,
     LEARNED,
@@ -180,7 +180,8 @@ def test_each_annotation_is_held_out_once_by_weights_that_did_not_see_it(simulat
         simulated.movie, simulated.some
     )
     prior = scale_prior("generic", tracker.feature_names_)
-    folds = held_out_folds(tracker.svm_, prior)
+    basis = make_basis(prior, tracker.feature_names_)
+    folds = held_out_folds(tracker.svm_, basis)
     assert len(folds) == tracker.svm_.folds
     assert all(len(w) == len(tracker.coef_) for w, _ in folds)
     held_out = Counter(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class AcknowledgedMarker:
     """
 
     def __init__(self, store: Path) -> None:
+        self._store = store
         self.path = path_beside(store, ".lock")
         self._store_id = ""
         self._file: Any = None
@@ -50,7 +52,7 @@ class AcknowledgedMarker:
     def acquire(self, store_id: str, revision: int, digest: str) -> None:
         """Write from now on; this process must have the lock of the store."""
         self._store_id = store_id
-        self.path.touch()
+        self.path.touch(stat.S_IMODE(self._store.stat().st_mode))
         self._file = self.path.open("r+b", buffering=0)
         self.write(revision, digest)
 

@@ -42,6 +42,9 @@ ENVIRONMENT_CODES = BUSY_CODES | {
     sqlite3.SQLITE_IOERR,
 }
 """Of errors that say nothing about the content of the file."""
+PRIVATE = 0o600
+"""Mode of a new store: answers and their authors are for its owner to share. SQLite
+gives its log and its journal the mode of the file that they belong to."""
 
 Execute = Callable[[str], Iterable[tuple[Any, ...]]]
 StillMatches = Callable[[Entry], bool]
@@ -104,7 +107,8 @@ def create_store(path: Path, movie: MovieIdentity) -> None:
     store_id = uuid4().hex
     described = json.dumps(movie.to_json())
     digest = chain_digest(store_id, described)
-    with contextlib.closing(connect(path, "rwc")) as connection:
+    path.touch(PRIVATE)
+    with contextlib.closing(connect(path, "rw")) as connection:
         tables = connection.execute("SELECT count(*) FROM sqlite_master")
         if tables.fetchone() == (0,):
             for table in TABLES:
@@ -194,7 +198,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     Parameters
     ----------
     path : Path
-    mode : {"ro", "rw", "rwc"}
+    mode : {"ro", "rw"}
     """
     statements = ["PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"]
     if mode != "ro":

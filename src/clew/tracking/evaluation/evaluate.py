@@ -40,11 +40,12 @@ from clew.tracking.evaluation.sparse import DISTANCE, SparseScore, evaluate_spar
 from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
 from clew.tracking.evaluation.truth import derive_known_events
 from clew.tracking.events import NONE, PAIRWISE, Annotations
-from clew.tracking.io.ctc import CtcLineage
+from clew.tracking.io.ctc import CtcLineage, split_at_gaps
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import MissingFromMask
 from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
 
@@ -226,21 +227,14 @@ def evaluate(
     if frames is not None:
         true = _select_frames(true, frames)
     own, (events, events_from, recovered) = _open_result(result, frames)
-    if (
-        isinstance(true, PointLineage)
-        or isinstance(own, PointLineage)
-        or distance is not None
-    ):
-        is_complete, _ = _decide_completeness(true, own, complete)
-        matched, distance = _match_by_position(
-            true, own, distance, spacing, progress, is_complete=is_complete
-        )
-        matched_by = f"positions, at most {distance:.3g} apart"
-    else:
-        detections = _get_masks(own, movie)
-        matched = match_frames(true, detections, progress, executor)
-        matched_by = MASKS
-        _warn_if_few_covered(matched)
+    how = (movie, distance, spacing, complete, progress, executor)
+    try:
+        matched, matched_by, distance = _match(true, own, *how)
+    except MissingFromMask:
+        if not isinstance(true, CtcLineage):
+            raise
+        true = split_at_gaps(true)
+        matched, matched_by, distance = _match(true, own, *how)
     by_track = matched
     if isinstance(own, Lineage):
         by_track = _replace_labels_by_tracks(matched, own)
@@ -281,6 +275,32 @@ def evaluate(
         matched_by=matched_by,
         truth_is=f"complete ({reason})",
     )
+
+
+def _match(
+    true: FileLineage,
+    own: FileLineage | Lineage,
+    movie: LabelSource | None,
+    distance: float | None,
+    spacing: Sequence[float] | None,
+    complete: bool | None,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> tuple[list[FrameMatch], str, float | None]:
+    """Match all frames; also say how, and at most how far apart."""
+    if (
+        isinstance(true, CtcLineage)
+        and not isinstance(own, PointLineage)
+        and distance is None
+    ):
+        matched = match_frames(true, _get_masks(own, movie), progress, executor)
+        _warn_if_few_covered(matched)
+        return matched, MASKS, None
+    is_complete, _ = _decide_completeness(true, own, complete)
+    matched, distance = _match_by_position(
+        true, own, distance, spacing, progress, is_complete=is_complete
+    )
+    return matched, f"positions, at most {distance:.3g} apart", distance
 
 
 def _decide_completeness(

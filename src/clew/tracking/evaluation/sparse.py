@@ -35,8 +35,8 @@ from clew.tracking.evaluation.matching import (
 )
 from clew.tracking.evaluation.metrics import MatchCounts, build_track_graph
 from clew.tracking.events import NONE
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.track_tables import open_lineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.utils.validation import check_positive
 

@@ -82,9 +82,10 @@ def derive_known_events(
 ) -> EventTable:
     """The events that a lineage determines, which may have some of the cells only.
 
-    Where it is not complete, beginnings and ends of tracks are unknown: a person may
-    have started and stopped there. A mother with one daughter is unknown as well,
-    since the other daughter may not be in the file.
+    Where it is not complete, beginnings and ends of tracks are unknown unless they
+    are marked: a person may have started and stopped there. A mother with one daughter
+    is unknown as well, since the other daughter may not be in the file, and so is a
+    frame that a track skips, since the cell may have a detection there.
 
     Parameters
     ----------
@@ -98,16 +99,18 @@ def derive_known_events(
     -------
     events : EventTable
     """
+    tracks = lineage.tracks if is_complete else _drop_lone_children(lineage)
+    events = derive_events(tracks, matched)
+    is_end = np.isin(events.event, (Event.APPEAR, Event.DISAPPEAR))
+    is_known = np.full(len(events), is_complete) | ~is_end
     if not is_complete:
-        events = derive_events(_drop_lone_children(lineage), matched)
-        is_end = np.isin(events.event, (Event.APPEAR, Event.DISAPPEAR))
-        return events[~is_end]
-    events = derive_events(lineage.tracks, matched)
+        is_known &= ~_find_skipped(lineage, events, matched)
     if not isinstance(lineage, PointLineage):
-        return events
+        return events[is_known]
+    begins = lineage.unknown_begin if is_complete else lineage.known_begin
+    ends = lineage.unknown_end if is_complete else lineage.known_end
     index = EventIndex(events)
-    is_known = np.ones(len(events), dtype=bool)
-    for ids, is_begin in ((lineage.unknown_begin, True), (lineage.unknown_end, False)):
+    for ids, is_begin in ((begins, True), (ends, False)):
         tracks = lineage.tracks[np.isin(lineage.tracks.id, ids)]
         frame = tracks.begin if is_begin else tracks.end
         label = [
@@ -117,8 +120,24 @@ def derive_known_events(
         row = index.find_cell(
             frame, np.full(len(frame), is_begin), np.array(label, dtype=np.int64)
         )
-        is_known[row[row >= 0]] = False
+        is_known[row[row >= 0]] = not is_complete
     return events[is_known]
+
+
+def _find_skipped(
+    lineage: CtcLineage | PointLineage, events: EventTable, matched: list[FrameMatch]
+) -> Mask:
+    """(n,) gaps in whose middle frame the lineage has no cell."""
+    is_skipped = np.zeros(len(events), dtype=bool)
+    tracks = lineage.tracks
+    for row in np.flatnonzero(events.event == Event.GAP).tolist():
+        t = int(events.frame[row])
+        before = matched[t]
+        cells = before.cell[before.holder == events.sources[row, 0]]
+        later = tracks.id[np.isin(tracks.parent, cells)]
+        names = np.concatenate([cells, later])
+        is_skipped[row] = not np.isin(names, matched[t + 1].cell).any()
+    return is_skipped
 
 
 def _find_holder(match: FrameMatch, track: int) -> int:
@@ -150,6 +169,9 @@ def count_open_tracks(
     tracks = _drop_lone_children(lineage)
     is_ended = ~np.isin(tracks.id, tracks.parent) & (tracks.end < n_frames - 1)
     is_begun = (tracks.parent == NO_PARENT) & (tracks.begin > 0)
+    if isinstance(lineage, PointLineage):
+        is_ended &= ~np.isin(tracks.id, lineage.known_end)
+        is_begun &= ~np.isin(tracks.id, lineage.known_begin)
     return int((is_ended | is_begun).sum())
 
 

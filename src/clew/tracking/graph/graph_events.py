@@ -284,7 +284,7 @@ def compute_features(events: GraphEvents, scales: Standardization) -> sp.csr_arr
         np.where(is_last[:, None], 0.0, nodes),
         nodes[events.nodes[events.of_kind(GraphEvent.FALSE)]],
     ]
-    return sp.csr_array(sp.block_diag(blocks, format="csr"))
+    return sp.block_diag([sp.csr_array(block) for block in blocks], format="csr")
 
 
 def _add_constant(features: Array) -> Array:

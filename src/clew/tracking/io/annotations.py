@@ -36,12 +36,13 @@ from clew.tracking.io.events_csv import (
     make_event_columns,
     parse_events,
 )
+from clew.tracking.io.formats import FILE_SUFFIXES, open_lineage
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.track_tables import FILE_SUFFIXES, is_track_table, open_lineage
+from clew.tracking.io.track_tables import is_track_table
 from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.tracking.io.zarr import is_zarr
-from clew.tracking.lineage.tracks import Faults
+from clew.tracking.lineage.tracks import Faults, MissingFromMask
 from clew.utils import validation as checks
 
 if TYPE_CHECKING:
@@ -152,9 +153,11 @@ def open_annotations(
     graph = _read_own_graph(path)
     is_file = path.is_file() and path.name not in CTC_FILES
     if is_file and path.suffix.lower() not in (*TABLES, *FILE_SUFFIXES):
+        others = [suffix for suffix in FILE_SUFFIXES if suffix not in TABLES]
         raise InputError(
             f"{path} is of an unknown kind; annotations are a table "
-            f"({', '.join(TABLES)}), a GEFF, a file of Mastodon or TrackMate, or a folder with "
+            f"({', '.join(TABLES)}), a GEFF, a file of another program ({', '.join(others)}), "
+            f"or a folder with "
             f"{' or '.join(CTC_FILES)}"
         )
     if graph is None and not _is_event_table(path):
@@ -203,7 +206,13 @@ def _attach(
     distance: float | None,
 ) -> AnnotationReading:
     """Attach a lineage to a movie, and derive what it determines."""
-    attachment = attach_lineage(lineage, movie, progress, distance)
+    try:
+        attachment = attach_lineage(lineage, movie, progress, distance)
+    except MissingFromMask:
+        if not isinstance(lineage, ctc.CtcLineage):
+            raise
+        lineage = ctc.split_at_gaps(lineage)
+        attachment = attach_lineage(lineage, movie, progress, distance)
     is_complete, reason = decide_completeness(lineage, attachment, complete)
     events = derive_known_events(lineage, attachment.matched, is_complete=is_complete)
     n_open = count_open_tracks(lineage, movie.n_frames, is_complete=is_complete)

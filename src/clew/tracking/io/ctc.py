@@ -8,15 +8,19 @@ number of the first mask is subtracted.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.parallel import Progress, ThreadExecutor
-from clew.tracking.frames import Excerpt, Frames
+from clew.tracking.frames import Excerpt, Frames, FramesView
 from clew.tracking.io import tiff
 from clew.tracking.io.label_layers import write_label_images
 from clew.tracking.io.manifest import (
@@ -33,9 +37,15 @@ from clew.tracking.io.names import (
     TRACKS,
     TRUTH,
 )
+from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_tracks
 from clew.tracking.io.staging import finish_interrupted_write, refuse_interrupted_write
 from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts
-from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
+from clew.tracking.lineage.tracks import (
+    MissingFromMask,
+    Tracks,
+    check_frame,
+    check_tracks,
+)
 from clew.tracking.movie import Movie
 from clew.utils import validation as checks
 from clew.utils.storage import write_bytes
@@ -72,6 +82,38 @@ class CtcLineage:
         return CtcLineage(self.tracks.within(selected), masks, self.source)
 
 
+@dataclass(frozen=True)
+class PieceMasks(FramesView):
+    """Masks of tracks in which cells carry the ids of pieces without gaps.
+
+    Attributes
+    ----------
+    pieces : PointLineage
+        With the ids in the files as labels.
+    """
+
+    pieces: PointLineage
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of a frame."""
+        return np.dtype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        rows = self.pieces.rows(t)
+        name = dict(
+            zip(self.pieces.label[rows], self.pieces.track[rows], strict=True)
+            if self.pieces.label is not None
+            else ()
+        )
+        ids, at = np.unique(self.frames[t], return_inverse=True)
+        new = np.array([name.get(old, 0) for old in ids.tolist()], dtype=np.int64)
+        return new[at].reshape(self.shape)
+
+
 def read_tracks(path: str | Path) -> Tracks:
     """Read and check a table of tracks.
 
@@ -99,6 +141,16 @@ def read_tracks(path: str | Path) -> Tracks:
             rows.append(_parse_row(line, f"{file}, row {number}"))
             numbers.append(number)
     tracks = Tracks.of(rows)
+    is_background = tracks.id == 0
+    if is_background.any():
+        warnings.warn(
+            f"{file}: the track with the id 0 is left out, since 0 is the background of "
+            "masks; programs that count tracks from 0 lose their first one here",
+            DataWarning,
+            stacklevel=2,
+        )
+        numbers = np.array(numbers)[~is_background].tolist()
+        tracks = tracks[~is_background]
     masks = tiff.list_tiffs(file.parent, MASK_NAMES)
     first = min((tiff.parse_frame_number(mask) or 0 for mask in masks), default=0)
     tracks = Tracks(tracks.id, tracks.begin - first, tracks.end - first, tracks.parent)
@@ -164,6 +216,39 @@ def check_ctc_lineage(lineage: CtcLineage, progress: Progress | None = None) -> 
         check_frame(lineage.tracks, t, np.unique(lineage.masks[t]), lineage.source)
         if progress is not None:
             progress(t + 1, n_frames)
+
+
+def split_at_gaps(lineage: CtcLineage) -> CtcLineage:
+    """Cut tracks where masks lack them; the pieces are parent and child.
+
+    The Cell Tracking Challenge has a new track after a gap; other programs keep the
+    id. Labels that the table does not have are refused.
+    """
+    labels = []
+    for t in range(lineage.n_frames):
+        present = np.unique(lineage.masks[t])
+        with contextlib.suppress(MissingFromMask):
+            check_frame(lineage.tracks, t, present, lineage.source)
+        labels.append(present[present > 0].astype(np.int64))
+    track = np.concatenate([np.zeros(0, dtype=np.int64), *labels])
+    frame = np.repeat(np.arange(lineage.n_frames), [len(ids) for ids in labels])
+    tracks = lineage.tracks
+    pieces = make_lineage_of_tracks(
+        frame,
+        track,
+        np.zeros((len(track), len(lineage.masks.shape))),
+        dict(zip(tracks.id.tolist(), tracks.parent.tolist(), strict=True)),
+        lineage.source,
+        label=track,
+    )
+    n_lacking = int((tracks.end - tracks.begin + 1).sum()) - len(track)
+    warnings.warn(
+        f"{lineage.source}: {n_lacking} cells of tracks are not in the masks; taken as "
+        "gaps",
+        DataWarning,
+        stacklevel=3,
+    )
+    return CtcLineage(pieces.tracks, PieceMasks(lineage.masks, pieces), lineage.source)
 
 
 def is_mask_file(name: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array
+from clew.learning.task import Array, Mask
 from clew.tracking.events import Labels
 from clew.tracking.io.geff import (
     LABEL_NAMES,
@@ -25,7 +25,7 @@ from clew.tracking.io.geff import (
     parse_links,
 )
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
-from clew.tracking.io.tracks_csv import AXES
+from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.utils.validation import is_number
 
 NO_UNITS = (None, "", "frame", "frames", "pixel", "pixels", "px")
@@ -54,6 +54,12 @@ def _list_folders(path: Path) -> Iterator[Path]:
     for pattern in ("*/zarr.json", "*/.zattrs", "*/*/zarr.json", "*/*/.zattrs"):
         for file in path.glob(pattern):
             yield file.parent
+
+
+def read_nested_geff(path: Path) -> PointLineage | None:
+    """Read the GEFF that a folder is or has; None if there is none."""
+    graph = find_geff(path)
+    return None if graph is None else read_geff_lineage(graph)
 
 
 def read_geff_lineage(path: str | Path) -> PointLineage:
@@ -89,6 +95,7 @@ def read_geff_lineage(path: str | Path) -> PointLineage:
         position[order],
         links,
         where,
+        is_false=_parse_marks(nodes, order),
         tracklet=_parse_column(nodes, (tracklets, *TRACKLETS), order),
         label=_parse_column(nodes, LABEL_NAMES, order),
         is_complete=_read_flag(extra),
@@ -182,6 +189,18 @@ def _parse_column(
         if is_whole and (missing is None or not np.asarray(missing).any()):
             return np.asarray(values[order].astype(np.int64))
     return None
+
+
+def _parse_marks(nodes: Properties, order: NDArray[np.intp]) -> Mask:
+    """(n,) nodes that are marked as no cell."""
+    marks = np.zeros(len(order), dtype=bool)
+    if FALSE in nodes:
+        values = np.asarray(nodes[FALSE]["values"])
+        missing = nodes[FALSE]["missing"]
+        if values.ndim == 1 and values.dtype.kind in "biu":
+            marks = values[order] != 0
+            marks &= True if missing is None else ~np.asarray(missing, bool)[order]
+    return marks
 
 
 def _read_flag(extra: Any) -> bool | None:

@@ -3,40 +3,64 @@
 A project is a zip (or a folder) with the spots and links in ``model.raw``: blocks of
 bytes as Java streams them. First the number of spots, then for each its position,
 frame and ellipsoid; then the number of links, and for each the rows of its spots.
+Names of spots follow. Without its images, a project names a size in their place.
 """
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from clew.errors import InputError
-from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
+from clew.errors import ClewError, InputError
+from clew.learning.task import Indices
+from clew.tracking.io.point_lineage import (
+    PointLineage,
+    make_lineage_of_links,
+    measure_extent,
+)
+from clew.tracking.lineage.lineage import Lineage
+from clew.utils.storage import read_bytes, write_bytes
 
-SUFFIX = ".mastodon"
 MODEL = "model.raw"
 HEADER = b"\xac\xed\x00\x05"
 """First bytes of a stream of Java."""
 SHORT_BLOCK = 0x77
 LONG_BLOCK = 0x7A
-MAX_BYTES = 2**32
+BLOCK = 1024
+"""Bytes of a block as Java writes it."""
+STRINGS = b"ur\x00\x13[Ljava.lang.String;\xad\xd2V\xe7\xe9\x1d{G\x02\x00\x00xp"
+INTEGERS = b"ur\x00\x02[IM\xba`&v\xea\xb2\xa5\x02\x00\x00xp"
+BYTES = b"ur\x00\x02[B\xac\xf3\x17\xf8\x06\x08T\xe0\x02\x00\x00xp"
+"""What stands before the length of an array in a stream of Java."""
+VERSION = "0.3"
+PROJECT = """<?xml version="1.0" encoding="UTF-8"?>
+<MamutProject version="{version}">
+  <SpimDataFile type="relative">{image}</SpimDataFile>
+  <SpaceUnits>pixel</SpaceUnits>
+  <TimeUnits>frame</TimeUnits>
+</MamutProject>
+"""
+RADIUS = 1.0
+"""Radius of a spot. Mastodon needs one, and points have none."""
+MAX_BYTES = 2**28
+"""Bytes that a small file may unpack to."""
+MAX_RATIO = 50
+"""Highest compression of a larger model; that of positions is 3 at most."""
 SPOT = np.dtype(
     [
         ("position", "<f8", 3),
         ("frame", "<i4"),
         ("covariance", "<f8", 6),
-        ("radius", "<f8"),
+        ("squared_radius", "<f8"),
     ]
 )
+Records = np.ndarray[tuple[int], np.dtype[np.void]]
 LINK = np.dtype([("spots", ">i4", 2), ("order", ">i4", 2)])
-
-
-def is_mastodon(path: Path) -> bool:
-    """Whether a path is a project of Mastodon."""
-    return path.suffix.lower() == SUFFIX or (path / MODEL).is_file()
 
 
 def read_mastodon(path: str | Path) -> PointLineage:
@@ -52,9 +76,7 @@ def read_mastodon(path: str | Path) -> PointLineage:
         With physical positions.
     """
     path = Path(path)
-    data = _join_blocks(path, _read_model(path))
-    spots, rest = _take_records(path, data, SPOT)
-    links, _ = _take_records(path, rest, LINK)
+    spots, links = read_model(path)
     rows = links["spots"].astype(np.intp).reshape(-1, 2)
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(spots):
         raise InputError(f"{path} is damaged: a link leads to a spot that is not there")
@@ -69,16 +91,30 @@ def read_mastodon(path: str | Path) -> PointLineage:
     return make_lineage_of_links(frame, position, rows, str(path), is_physical=True)
 
 
-def _read_model(path: Path) -> bytes:
+def read_model(path: Path) -> tuple[Records, Records]:
+    """Read the spots (n,) and links (m,) of a project."""
+    data = _join_blocks(path, _read_bytes(path))
+    spots, rest = _take_records(path, data, SPOT)
+    links, _ = _take_records(path, rest, LINK)
+    return spots, links
+
+
+def _read_bytes(path: Path) -> bytes:
     """Read the file of spots and links."""
     try:
         if path.is_dir():
-            return (path / MODEL).read_bytes()
+            return read_bytes(path / MODEL)
         with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(MODEL).file_size > MAX_BYTES:
-                raise InputError(f"{path}: {MODEL} is larger than 4 GB")
-            return archive.read(MODEL)
-    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError) as error:
+            info = archive.getinfo(MODEL)
+            if info.file_size > max(MAX_BYTES, MAX_RATIO * info.compress_size):
+                raise InputError(
+                    f"{path}: {MODEL} unpacks from {info.compress_size:,} to "
+                    f"{info.file_size:,} bytes; it is made to exhaust memory"
+                )
+            return archive.read(info)
+    except ClewError:
+        raise
+    except Exception as error:  # zipfile and its codecs raise nearly anything
         raise InputError(
             f"{path} cannot be read as a project of Mastodon ({error}); expected a zip "
             f"with {MODEL}"
@@ -105,13 +141,76 @@ def _join_blocks(path: Path, data: bytes) -> bytes:
 
 def _take_records(
     path: Path, data: bytes, kind: np.dtype[np.void]
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], bytes]:
+) -> tuple[Records, bytes]:
     """Take a number and as many records; also return the bytes after them."""
     try:
-        (n,) = struct.unpack(">i", data[:4])
+        (n,) = struct.unpack(">I", data[:4])
         records = np.frombuffer(data, kind, n, offset=4)
     except (struct.error, ValueError) as error:
         raise InputError(
             f"{path} is damaged: {MODEL} ends too early ({error})"
         ) from error
     return records, data[4 + n * kind.itemsize :]
+
+
+def write_mastodon(path: str | Path, lineage: Lineage) -> None:
+    """Write the cells and links of a lineage as a project without images.
+
+    Parameters
+    ----------
+    path : str or Path
+    lineage : Lineage
+    """
+    n = len(lineage.frame)
+    spots = np.zeros(n, SPOT)
+    ndim = lineage.position.shape[1]
+    spots["position"][:, :ndim] = lineage.position[:, ::-1]
+    spots["frame"] = lineage.frame
+    spots["covariance"] = np.array([1, 0, 0, 1, 0, 1]) * RADIUS**2
+    spots["squared_radius"] = RADIUS**2
+    source, target, _ = lineage.edges
+    links = np.zeros(len(source), LINK)
+    links["spots"] = np.column_stack([source, target])
+    links["order"] = np.column_stack([_count_earlier(source), _count_earlier(target)])
+    names = [str(label) for label in lineage.label.tolist()]
+    project = PROJECT.format(image=_describe_image(lineage), version=VERSION)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("project.xml", project)
+        archive.writestr(MODEL, encode_model(spots, links, names))
+    write_bytes(Path(path), content.getvalue())
+
+
+def encode_model(spots: Records, links: Records, names: Sequence[str]) -> bytes:
+    """Encode spots (n,), links (m,) and a name for each spot as Mastodon does."""
+    count = struct.Struct(">i")
+    records = count.pack(len(spots)) + spots.tobytes()
+    records += count.pack(len(links)) + links.tobytes()
+    texts = [name.encode() for name in names]
+    text = b"".join(struct.pack(">H", len(name)) + name for name in texts)
+    ids = np.arange(len(texts), dtype=">i4")
+    parts = [HEADER]
+    for start in range(0, len(records), BLOCK):
+        block = records[start : start + BLOCK]
+        is_short = len(block) < 256
+        parts.append(bytes([SHORT_BLOCK if is_short else LONG_BLOCK]))
+        parts.append(len(block).to_bytes(1 if is_short else 4, "big") + block)
+    parts += [STRINGS, count.pack(1), b"t", struct.pack(">H", 5), b"label"]
+    parts += [INTEGERS, count.pack(len(ids)), ids.tobytes()]
+    parts += [BYTES, count.pack(len(text)), text]
+    return b"".join(parts)
+
+
+def _count_earlier(spot: Indices) -> Indices:
+    """(m,) number of earlier links at the same spot."""
+    order = np.argsort(spot, kind="stable")
+    in_order = spot[order]
+    count = np.empty_like(spot)
+    count[order] = np.arange(len(spot)) - np.searchsorted(in_order, in_order)
+    return count
+
+
+def _describe_image(lineage: Lineage) -> str:
+    """Name of an image that is not there, by which Mastodon knows the size of space."""
+    z, y, x = measure_extent(lineage.position)
+    return f"x={x} y={y} z={z} sx=1.0 sy=1.0 sz=1.0 t={lineage.n_frames}.dummy"

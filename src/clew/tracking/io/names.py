@@ -14,6 +14,7 @@ NAPARI = "napari.csv"
 NAPARI_GRAPH = "napari.json"
 SUBMISSION = "submission.csv"
 TRACKMATE = "trackmate.xml"
+MASTODON = "lineage.mastodon"
 REPORT = "report.html"
 MANIFEST = "manifest.json"
 """Lists the files of a result with sizes and digests; see `manifest.py`."""
@@ -22,6 +23,7 @@ FORMATS = {
     "ctc": f"{RESULT} and mask000.tif …, as the Cell Tracking Challenge has them",
     "csv": f"{EVENTS} and {TRACKS}",
     "geff": f"{GEFF}, a graph with events and confidences",
+    "mastodon": f"{MASTODON}, a project of spots and links without images",
     "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
     "parquet": f"{EVENTS_PARQUET} and {TRACKS_PARQUET}, for movies of many millions of cells",
     "submission": f"{SUBMISSION}, nodes and edges as the Biohub competition has them",
@@ -40,6 +42,7 @@ BESIDE_MASKS = (
     NAPARI_GRAPH,
     SUBMISSION,
     TRACKMATE,
+    MASTODON,
     REPORT,
     MANIFEST,
 )

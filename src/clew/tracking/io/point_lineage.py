@@ -6,7 +6,7 @@ file leaves open, since annotations are rarely whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import MAX_FRAMES, MAX_NUMBER, check_frame_count
 from clew.tracking.events import Labels
+from clew.tracking.io.delimited import parse_integer
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
 from clew.utils.validation import is_number
@@ -50,6 +51,9 @@ class PointLineage:
     unknown_begin, unknown_end : ndarray of int
         Tracks whose beginning or end the file leaves open: a parent that it lacks, or
         a merge.
+    known_begin, known_end : ndarray of int
+        Tracks whose beginning or end is known even if others are not: a person marked
+        it, or marked a detection as no cell.
     has_parents : bool
         Whether the file can name parents; if not, divisions are unknown.
     is_complete : bool or None
@@ -73,6 +77,8 @@ class PointLineage:
     continued: Labels = field(default_factory=_make_empty)
     unknown_begin: Labels = field(default_factory=_make_empty)
     unknown_end: Labels = field(default_factory=_make_empty)
+    known_begin: Labels = field(default_factory=_make_empty)
+    known_end: Labels = field(default_factory=_make_empty)
     has_parents: bool = True
     is_complete: bool | None = None
     n_estimated: float | None = None
@@ -192,7 +198,11 @@ def make_lineage_of_tracks(
         facts.pop("unknown_begin", _make_empty()), name[is_orphan]
     )
     # the end of a track is the end of its last piece
-    unknown_end = [last_piece[old] for old in facts.pop("unknown_end", ())]
+    unknown_end, known_end = (
+        np.array([last_piece[old] for old in facts.pop(name, ())], dtype=np.int64)
+        for name in ("unknown_end", "known_end")
+    )
+    known_begin = np.array(facts.pop("known_begin", ()), dtype=np.int64)
 
     names = np.repeat(name, last - first + 1)
     by_frame = np.lexsort((names, frame))
@@ -206,7 +216,9 @@ def make_lineage_of_tracks(
         label=None if label is None else label[order][by_frame],
         continued=name[is_later_piece],
         unknown_begin=unknown_begin.astype(np.int64),
-        unknown_end=np.array(unknown_end, dtype=np.int64),
+        unknown_end=unknown_end,
+        known_begin=known_begin,
+        known_end=known_end,
         notes=notes,
         **facts,
     )
@@ -219,6 +231,7 @@ def make_lineage_of_links(
     source: str,
     *,
     tracklet: Labels | None = None,
+    is_false: Mask | None = None,
     **facts: Any,
 ) -> PointLineage:
     """Make a lineage of cells and links between them.
@@ -234,6 +247,8 @@ def make_lineage_of_links(
     tracklet : ndarray of shape (n,), optional
         Unbranched tracks by the file. A link between two of them is a division even
         if it is the only one from its cell.
+    is_false : ndarray of bool of shape (n,), optional
+        Cells that were marked as none. Those with links count as cells.
     **facts
         Further attributes of `PointLineage`.
 
@@ -263,6 +278,8 @@ def make_lineage_of_links(
         continues &= tracklet[earlier] == tracklet[later]
     track = 1 + label_components(n, earlier[continues], later[continues])
     branches = ~continues & ~is_merge
+    false = np.zeros(n, dtype=bool) if is_false is None else is_false.copy()
+    false[links] = False
     pairs = zip(
         track[later[branches]].tolist(), track[earlier[branches]].tolist(), strict=True
     )
@@ -274,5 +291,50 @@ def make_lineage_of_links(
         source,
         unknown_begin=np.unique(track[later[is_merge]]),
         unknown_end=np.unique(track[earlier[is_merge]]),
+        known_begin=track[false],
+        known_end=track[false],
         **facts,
     )
+
+
+def make_links(
+    where: str,
+    ids: NDArray[np.int64],
+    frame: NDArray[np.int64],
+    edges: Sequence[tuple[Any, Any]],
+) -> Indices:
+    """Rows of the cells that edges join, earlier ones first.
+
+    Parameters
+    ----------
+    where : str
+        The file, for messages.
+    ids, frame : ndarray of shape (n,)
+        Of all cells.
+    edges : sequence of (id, id)
+        Edges of cells that are not there are left out.
+
+    Returns
+    -------
+    links : ndarray of shape (k, 2)
+    """
+    ends = [[parse_integer(end) for end in edge] for edge in edges]
+    if any(end is None for edge in ends for end in edge):
+        raise InputError(f"{where}: an edge lacks the number of a spot")
+    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    order = np.argsort(ids)
+    at = np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)
+    rows = order[at]
+    rows = rows[(ids[rows] == pairs).all(axis=1)]
+    is_backward = frame[rows[:, 0]] > frame[rows[:, 1]]
+    rows[is_backward] = rows[is_backward, ::-1]
+    return np.asarray(rows, dtype=np.intp)
+
+
+def measure_extent(position: Array) -> list[int]:
+    """Size along z, y, x of the smallest image that holds positions (n, ndim)."""
+    size = np.ones(3, dtype=np.int64)
+    if len(position):
+        largest = np.ceil(position.max(axis=0)).astype(np.int64)
+        size[3 - position.shape[1] :] = np.maximum(largest, 0) + 1
+    return size.tolist()

@@ -25,6 +25,7 @@ from clew.tracking.io.names import (
     GEFF,
     LABELS,
     MANIFEST,
+    MASTODON,
     NAPARI,
     NAPARI_GRAPH,
     RESULT,
@@ -34,10 +35,6 @@ from clew.tracking.io.names import (
     TRACKS,
     TRACKS_PARQUET,
 )
-from clew.tracking.io.napari import write_napari
-from clew.tracking.io.parquet import write_parquet
-from clew.tracking.io.submission import write_submission
-from clew.tracking.io.trackmate import write_trackmate
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts, parts_of
 from clew.tracking.movie import Movie
@@ -207,24 +204,38 @@ def _write_formats(
         write_events(folder / EVENTS, tracked)
         write_track_table(folder / TRACKS, tracked)
         names += [EVENTS, TRACKS]
+    # modules of other formats are imported where they are needed: some load slowly
     if "geff" in formats:
-        from clew.tracking.io.geff import write_geff  # takes seconds to load
+        from clew.tracking.io.geff import write_geff
 
         masks = f"../{LABELS}" if "zarr" in formats else None
         write_geff(folder / GEFF, tracked, label_movie, masks)
         names.append(GEFF)
+    if "mastodon" in formats:
+        from clew.tracking.io.mastodon import write_mastodon
+
+        write_mastodon(folder / MASTODON, tracked.lineage())
+        names.append(MASTODON)
     if "napari" in formats:
+        from clew.tracking.io.napari import write_napari
+
         write_napari(folder / NAPARI, tracked.lineage())
         names += [NAPARI, NAPARI_GRAPH]
     if "parquet" in formats:
+        from clew.tracking.io.parquet import write_parquet
+
         write_parquet(folder / EVENTS_PARQUET, folder / TRACKS_PARQUET, tracked)
         names += [EVENTS_PARQUET, TRACKS_PARQUET]
     if "submission" in formats:
+        from clew.tracking.io.submission import write_submission
+
         write_submission(
             folder / SUBMISSION, tracked.lineage(), movie.name, movie.spacing
         )
         names.append(SUBMISSION)
     if "trackmate" in formats:
+        from clew.tracking.io.trackmate import write_trackmate
+
         write_trackmate(folder / TRACKMATE, tracked.lineage())
         names.append(TRACKMATE)
     if "zarr" in formats:

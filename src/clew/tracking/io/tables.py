@@ -23,6 +23,7 @@ from clew.tracking.io.delimited import (
     parse_integer,
     read_delimited,
 )
+from clew.tracking.io.formats import POINT_SUFFIXES, open_lineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.trackmate import read_spots
 from clew.tracking.io.user_columns import read_number_columns
@@ -61,8 +62,6 @@ ILASTIK_OLD_AXES = tuple(f"center_of_the_object_{axis}" for axis in range(3))
 """Axes of a position as ilastik names them: x, y and z."""
 PARQUET = (".parquet", ".pq")
 XML = ".xml"
-POINT_FILES = (".geff", ".mastodon")
-"""Endings of graphs of cells, whose positions are read."""
 TRACKMATE = {
     "label",
     "id",
@@ -85,7 +84,7 @@ Rename = Callable[[list[str]], list[str]]
 def is_table(path: str | Path) -> bool:
     """Whether a file name is that of a table, or of points of another program."""
     suffix = Path(path).suffix.lower()
-    return suffix in (".csv", ".tsv", ".txt", XML, *PARQUET, *POINT_FILES)
+    return suffix in (".csv", ".tsv", ".txt", XML, *PARQUET, *POINT_SUFFIXES)
 
 
 def read_detections(
@@ -108,7 +107,7 @@ def read_detections(
     -------
     detections : DetectionTable
     """
-    if Path(path).suffix.lower() in POINT_FILES:
+    if Path(path).suffix.lower() in POINT_SUFFIXES:
         return _read_points(Path(path), spacing)
     if Path(path).suffix.lower() == XML:
         table = read_spots(Path(path))
@@ -178,9 +177,6 @@ def _estimate_z_factor(
 
 def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     """Read the cells of a graph, without its links."""
-    # it imports this module
-    from clew.tracking.io.track_tables import open_lineage
-
     lineage = open_lineage(path)
     if not isinstance(lineage, PointLineage):
         raise InputError(f"{path} has masks; expected points")

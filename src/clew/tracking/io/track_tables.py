@@ -19,7 +19,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.events import Labels
-from clew.tracking.io import ctc, mastodon, napari
+from clew.tracking.io import ctc, napari
 from clew.tracking.io.delimited import (
     Aliases,
     Table,
@@ -27,42 +27,35 @@ from clew.tracking.io.delimited import (
     read_column_names,
     read_delimited,
 )
+from clew.tracking.io.formats import TABLES
 from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
 from clew.tracking.io.point_lineage import (
     PointLineage,
     make_lineage_of_links,
     make_lineage_of_tracks,
+    make_links,
 )
-from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import (
     PARQUET,
     POSITIONS,
-    XML,
     parse_positions,
     read_table,
     rename_axes,
 )
-from clew.tracking.io.trackmate import make_links, read_trackmate
 from clew.tracking.io.tracks_csv import PIECE
-from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.tracks import Faults
-from clew.utils import validation as checks
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
-ZARR_SUFFIXES = (".geff", ".zarr")
 RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
-FILE_SUFFIXES = (*SUFFIXES, mastodon.SUFFIX, ".xml")
-"""Endings of files that have a lineage."""
 NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
 def is_track_table(path: Path) -> bool:
     """Whether a file is a table of tracks, and not of events."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES or not path.is_file():
+    if suffix not in TABLES.suffixes or not path.is_file():
         return False
-    if suffix not in (".csv", ".tsv"):
+    if suffix in PARQUET:
         return True  # annotations are not read from Parquet
     if napari.napari_graph_path(path).is_file():
         return True
@@ -72,40 +65,17 @@ def is_track_table(path: Path) -> bool:
     return has_tracks and "event" not in names
 
 
-def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
-    """Open a lineage in masks, in a table of tracks, or of another program.
-
-    Parameters
-    ----------
-    path : str or Path
-        A table, a project of Mastodon, a file of TrackMate, a GEFF, or a folder; if a
-        folder has both masks and tables, masks are used.
-    """
-    path = checks.check_path(path, "the lineage")
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return read_track_table(path)
-    if path.exists() and mastodon.is_mastodon(path):
-        return mastodon.read_mastodon(path)
-    if path.is_file() and path.suffix.lower() == XML:
-        return read_trackmate(path)
-    if path.is_dir():
-        refuse_interrupted_write(path)
-        if is_zarr(path) or path.suffix.lower() in ZARR_SUFFIXES:
-            # geff and zarr take seconds to load
-            from clew.tracking.io.geff_lineage import find_geff, read_geff_lineage
-
-            graph = find_geff(path)
-            if graph is not None:
-                return read_geff_lineage(graph)
-        masks = (path / RESULT, path / TRUTH, path / "TRA" / TRUTH)
-        tables = [path / name for name in RESULT_TABLES if (path / name).is_file()]
-        if tables and not any(file.is_file() for file in masks):
-            manifest = require_intact(path, ctc.is_result_file)
-            lineage = read_track_table(tables[0], str(path))
-            if manifest is not None:
-                lineage = replace(lineage, made_from=manifest.made_from)
-            return lineage
-    return ctc.open_ctc_lineage(path)
+def read_result(folder: Path) -> PointLineage | None:
+    """Read the tables in a folder of results; None if it has masks."""
+    masks = (folder / RESULT, folder / TRUTH, folder / "TRA" / TRUTH)
+    tables = [folder / name for name in RESULT_TABLES if (folder / name).is_file()]
+    if not tables or any(file.is_file() for file in masks):
+        return None
+    manifest = require_intact(folder, ctc.is_result_file)
+    lineage = read_track_table(tables[0], str(folder))
+    if manifest is None:
+        return lineage
+    return replace(lineage, made_from=manifest.made_from)
 
 
 def read_track_table(path: str | Path, source: str | None = None) -> PointLineage:
@@ -134,7 +104,7 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
         if form is CLEW and CELL_PARENTS.columns <= set(header):
             form = CELL_PARENTS if _has_parents_of_cells(path) else CLEW
     kind = "node" if "node" in form.names else "track"
-    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), rename_axes)
+    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), form.rename)
     if not len(table):
         raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
@@ -395,6 +365,13 @@ class TableForm:
     merges: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
 
+    def rename(self, header: list[str]) -> list[str]:
+        """Rename axes, and columns of tracks that were there before the program ran."""
+        header = rename_axes(header)
+        taken = {name for name, theirs in self.names.items() if {*theirs} & {*header}}
+        older = taken & {"track"} if self is not CLEW else set()
+        return [f"{name}_before" if name in older else name for name in header]
+
     @property
     def aliases(self) -> Aliases:
         """Columns to read, with the names that are accepted."""
@@ -465,11 +442,13 @@ NAPARI_FORM = TableForm("napari", frozenset({"id", "t", "y", "x"}), {"track": ("
 def find_form(header: Collection[str]) -> TableForm:
     """Find the form of a table of tracks by its columns."""
     names = set(header)
+    for form in FORMS:
+        # these programs add their columns to those of any table, as of a result
+        is_added = form.program in ("laptrack", "trackpy")
+        if form.columns <= names and (is_added or "track" not in names):
+            return form
     if "track" in names:
         return CLEW
-    for form in FORMS:
-        if form.columns <= names:
-            return form
     if CELL_PARENTS.columns <= names and "track_id" not in names:
         return CELL_PARENTS
     return NAPARI_FORM if names - {"z"} == NAPARI_FORM.columns else CLEW

@@ -6,19 +6,21 @@ which fetches nothing; a document type is refused, so that no entity is expanded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Indices
-from clew.tracking.io.delimited import Table, parse_integer
-from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
+from clew.tracking.io.delimited import Table
+from clew.tracking.io.point_lineage import (
+    PointLineage,
+    make_lineage_of_links,
+    make_links,
+    measure_extent,
+)
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Faults, quoted
@@ -152,40 +154,6 @@ def read_trackmate(path: str | Path) -> PointLineage:
     return make_lineage_of_links(frame, position, links, str(path), is_physical=True)
 
 
-def make_links(
-    where: str,
-    ids: NDArray[np.int64],
-    frame: NDArray[np.int64],
-    edges: Sequence[tuple[Any, Any]],
-) -> Indices:
-    """Rows of the cells that edges join, earlier ones first.
-
-    Parameters
-    ----------
-    where : str
-        The file, for messages.
-    ids, frame : ndarray of shape (n,)
-        Of all cells.
-    edges : sequence of (id, id)
-        Edges of cells that are not there are left out.
-
-    Returns
-    -------
-    links : ndarray of shape (k, 2)
-    """
-    ends = [[parse_integer(end) for end in edge] for edge in edges]
-    if any(end is None for edge in ends for end in edge):
-        raise InputError(f"{where}: an edge lacks the number of a spot")
-    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    order = np.argsort(ids)
-    at = np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)
-    rows = order[at]
-    rows = rows[(ids[rows] == pairs).all(axis=1)]
-    is_backward = frame[rows[:, 0]] > frame[rows[:, 1]]
-    rows[is_backward] = rows[is_backward, ::-1]
-    return np.asarray(rows, dtype=np.intp)
-
-
 def _parse_file(path: Path) -> _SpotHandler:
     """Parse a file."""
     parser = expat.ParserCreate()
@@ -238,6 +206,7 @@ def write_trackmate(path: str | Path, lineage: Lineage) -> None:
     _add_features(model)
     _add_spots(model, lineage)
     _add_tracks(model, lineage)
+    _add_settings(root, lineage)
     ElementTree.indent(root)
     write_bytes(Path(path), ElementTree.tostring(root, "utf-8", xml_declaration=True))
 
@@ -312,3 +281,23 @@ def _add_tracks(model: ElementTree.Element, lineage: Lineage) -> None:
                 SPOT_TARGET_ID=str(target[row]),
             )
         ElementTree.SubElement(visible, "TrackID", TRACK_ID=str(number))
+
+
+def _add_settings(root: ElementTree.Element, lineage: Lineage) -> None:
+    """Add the size of the movie, without which the file opens in no program."""
+    depth, height, width = map(str, measure_extent(lineage.position))
+    settings = ElementTree.SubElement(root, "Settings")
+    ElementTree.SubElement(
+        settings,
+        "ImageData",
+        filename="",
+        folder="",
+        width=width,
+        height=height,
+        nslices=depth,
+        nframes=str(lineage.n_frames),
+        pixelwidth="1.0",
+        pixelheight="1.0",
+        voxeldepth="1.0",
+        timeinterval="1.0",
+    )

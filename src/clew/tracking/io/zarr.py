@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -293,8 +293,8 @@ def _find_first_resolution(
             f"(multiscales); it holds {content}: give the path of an array or of an "
             "OME-Zarr image"
         ) from error
-    is_outside = ".." in component.replace("\\", "/").split("/")
-    if not component or component.startswith(("/", "\\")) or is_outside:
+    parts = PureWindowsPath(component)  # takes both slashes, and knows drives
+    if not component or parts.anchor or ".." in parts.parts:
         raise InputError(
             f"{path}: its metadata name the array {component!r}, which is not in it"
         )

@@ -36,7 +36,7 @@ N_NEAREST = 4
 N_SAMPLED_FRAMES = 40
 N_SAMPLED_CELLS = 60
 """Cells of each sampled frame from which the scales of a movie are measured."""
-MIN_SAMPLES = 20
+MIN_TRACKS = 20
 """Tracks that are needed to measure a scale."""
 FAR_QUANTILE = 0.98
 """Quantile of the deviation from the predicted place that bounds the search."""
@@ -286,7 +286,7 @@ def _log(volume: NDArray[Any]) -> Array:
 
 def _fit_share(predicted: Array, true: Array) -> float:
     """Fit ``true = share * predicted`` by least squares without far outliers."""
-    if len(predicted) < MIN_SAMPLES:
+    if len(predicted) < MIN_TRACKS:
         return 0.0
     length = np.linalg.norm(true, axis=1)
     usual = length <= 4 * np.median(length) + np.finfo(float).tiny
@@ -304,7 +304,7 @@ def _quantiles(
     last = floor
     for step in range(values.shape[1]):
         sample = values[known[:, step], step]
-        if len(sample) >= MIN_SAMPLES:
+        if len(sample) >= MIN_TRACKS:
             last = max(last, float(np.quantile(sample, level)))
         elif step:
             last = last * np.sqrt((step + 1) / step)

@@ -69,6 +69,10 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+class MissingFromMask(InputError):
+    """A track is alive by its table, but not in the mask of a frame."""
+
+
 NO_PARENT = 0
 """The parent of a track that came out of no other."""
 MAX_CHILDREN = 2
@@ -235,7 +239,7 @@ def check_frame(
         )
     lacking = np.setdiff1d(alive, labels)
     if len(lacking):
-        raise InputError(
+        raise MissingFromMask(
             f"{where}, frame {t}: track {lacking[0]} is alive by the table, but not in the mask"
         )
 

@@ -12,19 +12,21 @@ are judged by them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import scipy.sparse as sp
 
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array, Mask
 from clew.models.binary_program import BinaryProgram, Program
 from clew.tracking.assignment.assignment import make_program
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import repair_events
 from clew.tracking.solve import solve_pairs
-from clew.tracking.training.prior import add_prior_feature, combine_with_prior
 from clew.tracking.training.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class TrainingExample:
 
     pair: FramePair
     program: Program
-    """A variable for each candidate; with a prior, its score is the last feature."""
+    """A variable for each candidate."""
     annotated: dict[int, int]
     """{candidate: 1 if it happened, 0 if not}; pseudo-labels are the program's."""
     explained: ExplainedAnnotations | None = field(default=None, kw_only=True)
@@ -92,12 +94,10 @@ class TrainingExample:
         cls,
         pair: FramePair,
         annotations: Annotations,
-        prior: Array | None = None,
         pseudo_labels: PseudoLabels | None = None,
     ) -> Self:
-        """Return the example of a frame pair; `prior` is (d,), see `scale_prior`."""
-        features = add_prior_feature(pair.features, prior)
-        program = make_program(pair.candidates, features)
+        """Return the example of a frame pair."""
+        program = make_program(pair.candidates, pair.features)
         if pseudo_labels is not None:
             program = pseudo_labels.add_to(program, pair)
         return cls(pair, program, pair.find_annotated(annotations))
@@ -166,9 +166,7 @@ def build_examples(
         annotations.select_frame(frame) for frame in annotations.annotated_frames()
     ]
     examples = [
-        TrainingExample.of(
-            builder.build(frame, of_pair.events), of_pair, prior, pseudo_labels
-        )
+        TrainingExample.of(builder.build(frame, of_pair.events), of_pair, pseudo_labels)
         for frame, of_pair in zip(annotations.annotated_frames(), of_pairs, strict=True)
     ]
     if prior is None:
@@ -178,6 +176,31 @@ def build_examples(
         for example, of_pair in zip(examples, of_pairs, strict=True)
     ]
     return learnable if any(item.annotated for item in learnable) else examples
+
+
+def change_basis(program: Program, basis: Any) -> Program:
+    """Return a program whose weights are those that `basis`, (d, k), multiplies."""
+    return replace(program, features=sp.csr_array(program.features @ basis))
+
+
+def mean_annotated_features(
+    examples: Iterable[TrainingExample],
+) -> dict[Event, Array]:
+    """Return the mean features (d,) of the annotated events of each kind.
+
+    Zero for kinds that are annotated as not happened alone.
+    """
+    totals: dict[Event, Array] = {}
+    counts = Counter[Event]()
+    for example in examples:
+        pair = example.pair
+        features = pair.features
+        for row, happened in example.annotated.items():
+            event = Event(pair.candidates.event[row])
+            counts[event] += happened
+            value = happened * features[[row]].toarray()[0]
+            totals[event] = totals.get(event, 0.0) + value
+    return {event: total / max(counts[event], 1) for event, total in totals.items()}
 
 
 def add_starts(algorithm: str | Algorithm) -> Algorithm:
@@ -204,24 +227,29 @@ def choose_lambdas(lam: Any, n_examples: int, prior: Array | None) -> Any:
 
 
 def beats_prior(
-    learner: StructuredSVM, examples: Sequence[TrainingExample], prior: Array
+    learner: StructuredSVM,
+    examples: Sequence[TrainingExample],
+    prior: Array,
+    basis: Any,
 ) -> bool:
-    """Whether learned weights make no more mistakes on held-out annotations.
+    """Whether learned weights make fewer mistakes on held-out annotations.
 
     Few annotations can lead away from weights that were learned from many. The folds
     that choose λ hold out every annotation once, so that both are judged by the same
-    events. With a given λ nothing was held out, and the answer is yes.
+    events. As many mistakes are no evidence: learned weights were then worse on events
+    that nobody annotated more often than better. With a given λ nothing was held out,
+    and the answer is yes.
     """
     held_out = count_held_out_mistakes(learner)
     if held_out is None:
         return True
     lost = sum(
-        example.explained.count_mistakes(combine_with_prior(learner.coef_, prior))
+        example.explained.count_mistakes(basis @ learner.coef_)
         for example in examples
         if example.explained is not None
     )
     of_prior = sum(example.count_mistakes(prior) for example in examples)
-    return held_out + lost <= of_prior
+    return held_out + lost < of_prior
 
 
 def count_held_out_mistakes(learner: StructuredSVM) -> float | None:
@@ -233,7 +261,7 @@ def count_held_out_mistakes(learner: StructuredSVM) -> float | None:
 
 
 def held_out_folds(
-    learner: StructuredSVM, prior: Array | None
+    learner: StructuredSVM, basis: Any
 ) -> list[tuple[Array, list[dict[int, int]]]]:
     """Return the weights of each fold at the chosen λ, and what it held out.
 
@@ -242,8 +270,5 @@ def held_out_folds(
     for point in learner.path_:
         if point.lam == learner.lam_:
             folds = zip(point.weights, learner.held_out_, strict=True)
-            return [
-                (combine_with_prior(w, prior), [part or {} for part in parts])
-                for w, parts in folds
-            ]
+            return [(basis @ w, [part or {} for part in parts]) for w, parts in folds]
     return []

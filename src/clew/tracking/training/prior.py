@@ -7,7 +7,7 @@ away from them; many annotations determine v.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,17 @@ import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.task import Array
+from clew.tracking.events import Event
 from clew.tracking.measured_groups import GENERIC_SETS
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.generic_weights import GENERIC
 
+OTHERWISE = {
+    Event.DIVIDE: (Event.MOVE, Event.APPEAR),
+    Event.SPLIT: (Event.MOVE, Event.APPEAR),
+    Event.MERGE: (Event.MOVE, Event.DISAPPEAR),
+}
+"""Events of the same cells that happen if an event does not."""
 TRUST = 10.0
 """How many times cheaper a step along the prior is than one in another direction."""
 
@@ -98,12 +105,44 @@ def prior_calibration(prior: Any) -> Calibration:
     return GENERIC_CALIBRATION if isinstance(prior, str) else prior.calibration_
 
 
-def add_prior_feature(features: Any, prior: Array | None) -> Any:
-    """Append the prior's score to the features, (n, d + 1); without a prior, (n, d)."""
+def make_basis(
+    prior: Array | None,
+    names: Sequence[str],
+    annotated: Mapping[Event, Array] | None = None,
+) -> Any:
+    """Make the matrix that turns learned weights into weights of features.
+
+    Learned weights are v and u, weights of features v + u w₀, where w₀ is the prior.
+    Kinds of events that are not annotated are only known not to have happened. Weights
+    learned from that alone would forget them: v is zero for their features, and their
+    score changes as much as the typical score of the annotated events in their place.
+    Thus their odds against these stay those of the prior.
+
+    Parameters
+    ----------
+    prior : ndarray of shape (d,), optional
+    names : sequence of str
+        Of the features.
+    annotated : mapping of Event to ndarray of shape (d,), optional
+        Mean features of the annotated events of each kind; all kinds are learned
+        without it.
+
+    Returns
+    -------
+    csr_array of shape (d, d + 1)
+        The identity of shape (d, d) without a prior.
+    """
     if prior is None:
-        return features
-    score = sp.csr_array((features @ prior)[:, None])
-    return sp.hstack([features, score], format="csr")
+        return sp.eye_array(len(names), format="csr")
+    basis = np.eye(len(names))
+    kinds = [name.partition(": ")[0] for name in names]
+    for event, others in OTHERWISE.items():
+        if annotated is None or event in annotated or str(event) not in kinds:
+            continue
+        basis[np.array(kinds) == str(event)] = 0.0
+        known = [annotated[other] for other in others if other in annotated]
+        basis[names.index(f"{event}: bias")] = np.sum(known, axis=0)
+    return sp.csr_array(np.column_stack([basis, prior]))
 
 
 def initial_weights(prior: Array | None) -> Any:
@@ -111,10 +150,3 @@ def initial_weights(prior: Array | None) -> Any:
     if prior is None:
         return "auto"
     return np.append(np.zeros(len(prior)), 1.0)
-
-
-def combine_with_prior(w: Array, prior: Array | None) -> Array:
-    """Return weights (d,) with the scores of `w` (d + 1,) on the prior's feature too."""
-    if prior is None:
-        return w
-    return np.asarray(w[:-1] + w[-1] * prior)
