@@ -325,7 +325,7 @@ def _open_session(
     report: Report,
 ) -> Session:
     """Open the session of a movie and report progress."""
-    from clew.app.launch import open_session
+    from clew.app.session import Session
     from clew.tracking.measurement.measure import measure_movie
 
     check_folder(store.absolute().parent)
@@ -346,7 +346,7 @@ def _open_session(
             movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
         )
     report(f"Looking at what happens in {movie.name}", 0, 0)
-    return open_session(number, movie, source, store, tracker, as_before)
+    return Session.open(number, movie, source, store, tracker, as_before)
 
 
 def cache_folder() -> Path:
