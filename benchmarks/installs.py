@@ -31,6 +31,7 @@ EXTRAS = (
     "tracking",
     "page",
     "parquet",
+    "hdf5",
     "evaluate",
     "dask",
     "napari",

@@ -64,10 +64,10 @@ def solve_frames(cells: int, dims: int, flow: bool, crowded: bool) -> dict[str, 
     def solve(source: DetectionTable) -> Any:
         if flow:
             profile = estimate_profile(source, source.has)
-            return solve_pairs(FramePairBuilder(source, profile), w, [0])[0]
+            return solve_pairs(FramePairBuilder(source, profile, w), w, [0])[0]
         alone = replace(pairs.profile.motion, follows_flow=False)
         profile = replace(pairs.profile, motion=alone)
-        return solve_pairs(FramePairBuilder(source, profile), w, [0])[0]
+        return solve_pairs(FramePairBuilder(source, profile, w), w, [0])[0]
 
     solve(small)
     peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

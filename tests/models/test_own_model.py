@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 import pytest
 
+import clew
 from clew import StructuredSVM
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import LOSSES
 from clew.learning.task import Space
+from clew.models import check_model
 from clew.models.base import ExampleTask, StructuredModel
 
 from ..learning.problems import Choice, Known, Table, table_data
@@ -284,3 +287,92 @@ def test_loss_that_a_model_cannot_search_is_refused_before_it_is_asked():
     for lam in (1.0, "auto"):
         with pytest.raises(MissingCapability, match="'pair' searches Y°"):
             StructuredSVM(Sign(), loss="pair", lam=lam).fit([1.0, -1.0], [1, -1])
+
+
+class Ordinal:
+    """Labels 0 < … < 3 along a chain, each annotated by an interval (lowest, highest)."""
+
+    n_features = 6
+    loss_zero_iff_compatible = True
+
+    def joint_features(self, x, y):
+        steps = np.bincount(np.abs(np.diff(y)), minlength=4)
+        return np.concatenate([y @ x, steps]).astype(float)
+
+    def loss(self, annotation, y):
+        low, high = np.transpose(annotation)
+        return float((np.maximum(low - y, 0) + np.maximum(y - high, 0)).sum())
+
+    def outputs(self, x):
+        return (np.array(y) for y in product(range(4), repeat=len(x)))
+
+    def argmax(self, x, w, annotation, space, loss_weight):
+        best = None
+        for y in self.outputs(x):
+            loss = 0.0 if annotation is None else self.loss(annotation, y)
+            if not (space is Space.ALL or (loss > 0) == (space is Space.INCOMPATIBLE)):
+                continue
+            value = w @ self.joint_features(x, y) + loss_weight * loss
+            if best is None or value > best[0]:
+                best = value, y
+        return None if best is None else best[1]
+
+    def n_parts(self, annotation):
+        return int((np.ptp(annotation, axis=1) < 3).sum())
+
+    def mistakes(self, annotation, y):
+        return int((self.candidates(None, annotation)[np.arange(len(y)), y] == 0).sum())
+
+    def hide(self, annotation, parts):
+        hidden = np.array(annotation)
+        hidden[np.flatnonzero(np.ptp(hidden, axis=1) < 3)[parts]] = 0, 3
+        return hidden
+
+    def candidates(self, x, annotation):
+        low, high = np.transpose(annotation)[:, :, None]
+        return (np.arange(4) >= low) & (np.arange(4) <= high)
+
+    def max_marginals(self, X, w, n_jobs=1):
+        tables = []
+        for x in X:
+            table = np.full((len(x), 4), -np.inf)
+            for y in self.outputs(x):
+                cells = np.arange(len(x)), y
+                table[cells] = np.maximum(table[cells], w @ self.joint_features(x, y))
+            tables.append(table - table.max())
+        return tables
+
+
+def test_an_ordinal_chain_learns_from_intervals_and_has_every_optional_method(tmp_path):
+    rng = np.random.default_rng(3)
+    X = []
+    Y = []
+    for _ in range(16):
+        latent = np.cumsum(rng.normal(size=2))
+        X.append(latent[:, None] * [1.0, -0.5] + 0.3 * rng.normal(size=(2, 2)))
+        y = np.clip(np.round(latent + 1.5), 0, 3).astype(int)
+        width = rng.integers(0, 3, size=(2, 2))
+        Y.append(np.clip([y - width[0], y + width[1]], 0, 3).T)
+    Y[5] = None  # no method may be asked about it
+    model = Ordinal()
+    assert check_model(model, X[:3], Y[:3]) == []
+    svm = fit(model, X, Y, loss="bridge", random_state=0)
+
+    total = 0.0
+    annotated = [(x, a) for x, a in zip(X, Y, strict=True) if a is not None]
+    for x, a in annotated:
+        outputs = list(model.outputs(x))
+        scores = np.array([svm.coef_ @ model.joint_features(x, y) for y in outputs])
+        losses = np.array([model.loss(a, y) for y in outputs])
+        total += (scores + losses).max() - scores[losses == 0].max()
+    objective = 0.05 * svm.coef_ @ svm.coef_ + total / len(annotated)
+    assert svm.result_.objective == pytest.approx(objective)
+    assert svm.score(X, Y) > 0.7
+    (probabilities,) = svm.calibrate(X, Y, folds=2).predict_proba(X[:1])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    svm.save(tmp_path / "ordinal.clew")
+    again = clew.load(tmp_path / "ordinal.clew", model=Ordinal())
+    for y, same in zip(svm.predict(X), again.predict(X), strict=True):
+        np.testing.assert_array_equal(y, same)
+    warm = StructuredSVM(model, lam=0.1).fit(X, Y, warm_start=svm)
+    assert warm.result_.passes < svm.result_.passes

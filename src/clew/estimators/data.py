@@ -85,7 +85,8 @@ def parse_annotations(model: StructuredModel, X: Examples, Y: Examples) -> Examp
 def count_parts(model: StructuredModel, Y: Examples) -> Indices:
     """Count the annotated parts of each example.
 
-    A model that does not count parts has one for each annotation.
+    A model that does not count parts has one for each annotation. None has no parts,
+    and the model is not asked about it.
 
     Returns
     -------
@@ -93,8 +94,11 @@ def count_parts(model: StructuredModel, Y: Examples) -> Indices:
     """
     if hasattr(model, "count_parts"):
         return np.asarray(model.count_parts(Y), dtype=np.intp)
-    count = getattr(model, "n_parts", lambda annotation: annotation is not None)
-    return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
+    is_given = np.array([annotation is not None for annotation in Y], dtype=bool)
+    counts = is_given.astype(np.intp)
+    if hasattr(model, "n_parts"):
+        counts[is_given] = [int(model.n_parts(Y[n])) for n in np.flatnonzero(is_given)]
+    return counts
 
 
 def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> Array | None:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeGuard
 import numpy as np
 
 from clew.errors import InputError
-from clew.estimators.data import TrainingData
+from clew.estimators.data import TrainingData, count_parts
 from clew.learning.selection import Fold
 from clew.learning.task import Indices, Mask, Subset, Task, weight_examples
 from clew.models.base import StructuredModel
@@ -69,11 +69,8 @@ def split_annotations(
         One for each fold.
     """
     n_folds = check_int(n_folds, "folds", 2)
-    if hasattr(model, "n_parts"):
-        is_annotated = [model.n_parts(annotation) > 0 for annotation in Y]
-    else:
-        is_annotated = [annotation is not None for annotation in Y]
-    n_annotated = sum(is_annotated)
+    is_annotated = count_parts(model, Y) > 0
+    n_annotated = int(is_annotated.sum())
     holds_out = _resolve_hold_out(model, n_annotated, n_folds, hold_out)
     if holds_out == "parts" and can_hide(model):
         return _split_parts(model, Y, n_folds, rng)
@@ -108,8 +105,8 @@ def _split_parts(
     model: HidingModel, Y: Examples, n_folds: int, rng: np.random.Generator
 ) -> list[Split]:
     """Hide a share of the annotated parts in each fold, and test on that share."""
-    counts = [model.n_parts(annotation) for annotation in Y]
-    n_parts = sum(counts)
+    counts = count_parts(model, Y)
+    n_parts = int(counts.sum())
     if n_parts < n_folds:
         raise InputError(
             f"{n_parts} annotated parts cannot be split into {n_folds} folds; annotate "
@@ -118,9 +115,12 @@ def _split_parts(
     fold_of = np.split(rng.permutation(n_parts) % n_folds, np.cumsum(counts)[:-1])
     splits = []
     for k in range(n_folds):
-        pairs = list(zip(Y, fold_of, strict=True))
-        train = [model.hide(annotation, fold == k) for annotation, fold in pairs]
-        test = [model.hide(annotation, fold != k) for annotation, fold in pairs]
+        train = []
+        test = []
+        for annotation, fold in zip(Y, fold_of, strict=True):
+            is_open = annotation is None
+            train.append(None if is_open else model.hide(annotation, fold == k))
+            test.append(None if is_open else model.hide(annotation, fold != k))
         splits.append((train, test))
     return splits
 
@@ -152,7 +152,7 @@ def make_folds(
         return _make_example_folds(training_task, test_task, splits)
 
     def make_task(factory: TaskFactory, partial: list[Annotation]) -> Task:
-        used = [n for n, annotation in enumerate(partial) if model.n_parts(annotation)]
+        used = np.flatnonzero(count_parts(model, partial))
         task = factory(take(X, used), take(partial, used))
         return weight_examples(task, None if weights is None else weights[used])
 

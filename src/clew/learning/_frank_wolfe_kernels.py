@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.gram import pairwise_steps
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Indices
 from clew.utils.kernels import inner_kernel, kernel
 
 
@@ -26,10 +26,6 @@ class Bounds(NamedTuple):
     offsets: Array
     alpha: Array
     """Dual weights, on the simplex in each group."""
-    idle: NDArray[np.int64]
-    """Passes since α was last positive."""
-    tags: NDArray[np.int64]
-    """Identifier by which an oracle recognizes the output of a bound, or −1."""
     group: NDArray[np.int64]
     following: NDArray[np.int64]
     """Next bound of the same group; −1 at the end."""
@@ -61,75 +57,6 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
-@kernel
-def link_bounds(b: Bounds, n_rows: int) -> None:
-    """Rebuild the linked lists of the groups, the newest bound first."""
-    b.head[:] = -1
-    b.sizes[:] = 0
-    for k in range(n_rows):
-        g = b.group[k]
-        b.following[k] = b.head[g]
-        b.head[g] = k
-        b.sizes[g] += 1
-
-
-@kernel
-def compact_bounds(
-    b: Bounds, mask: Mask, n_rows: int, places: NDArray[np.int64]
-) -> int:
-    """Move the bounds in the mask to the front, in place; return their number.
-
-    `link_bounds` must be called afterwards. `places` is scratch for the largest group.
-    """
-    for g in range(len(b.head)):
-        n_kept = 0
-        k = b.head[g]
-        for place in range(b.sizes[g] - 1, -1, -1):
-            if mask[k]:
-                places[n_kept] = place
-                n_kept += 1
-            k = b.following[k]
-        origin = b.start[g]
-        room = b.room[g]
-        for i in range(n_kept):
-            source = origin + places[n_kept - 1 - i] * room
-            target = origin + i * room
-            for j in range(n_kept):
-                b.products[target + j] = b.products[source + places[n_kept - 1 - j]]
-
-    kept = 0
-    end = b.indptr[0]
-    first = b.indptr[0]
-    for k in range(n_rows):
-        last = b.indptr[k + 1]
-        if mask[k]:
-            for p in range(first, last):
-                b.data[end] = b.data[p]
-                b.indices[end] = b.indices[p]
-                end += 1
-            b.offsets[kept] = b.offsets[k]
-            b.alpha[kept] = b.alpha[k]
-            b.idle[kept] = b.idle[k]
-            b.tags[kept] = b.tags[k]
-            b.group[kept] = b.group[k]
-            kept += 1
-            b.indptr[kept] = end  # kept ≤ k + 1, whose start has been read
-        first = last
-    return kept
-
-
-@kernel
-def copy_products(
-    b: Bounds, products: Array, start: NDArray[np.int64], room: NDArray[np.int64]
-) -> None:
-    """Copy the inner products into blocks of other sizes."""
-    for g in range(len(b.sizes)):
-        for i in range(b.sizes[g]):
-            for j in range(b.sizes[g]):
-                value = b.products[b.start[g] + i * b.room[g] + j]
-                products[start[g] + i * room[g] + j] = value
-
-
 @inner_kernel
 def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """Compute the inner products of bound k with the earlier bounds of group g.
@@ -154,16 +81,6 @@ def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
         other = b.following[other]
     for p in range(indptr[k], indptr[k + 1]):
         dense[indices[p]] = 0.0
-
-
-@kernel
-def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
-    """Recompute all inner products of these groups."""
-    for g in groups:
-        k = b.head[g]
-        for place in range(b.sizes[g] - 1, -1, -1):
-            multiply_bound(b, g, k, place, dense)
-            k = b.following[k]
 
 
 @inner_kernel
@@ -195,7 +112,7 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
 
 @inner_kernel
 def link_if_higher(
-    b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
+    b: Bounds, g: int, k: int, w: Array, dense: Array, scratch: Scratch
 ) -> bool:
     """Link the new bound k into group g if it is above the group's other bounds at w.
 
@@ -214,8 +131,6 @@ def link_if_higher(
         return False
     size = b.sizes[g]
     b.alpha[k] = 0.0
-    b.idle[k] = 0
-    b.tags[k] = tag
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
@@ -254,7 +169,7 @@ def append_rows(
             end += 1
         b.indptr[n_rows + 1] = end
         b.offsets[n_rows] = offsets[i]
-        n_rows += link_if_higher(b, groups[i], n_rows, w, -1, dense, scratch)
+        n_rows += link_if_higher(b, groups[i], n_rows, w, dense, scratch)
     return n_rows
 
 
@@ -317,10 +232,9 @@ def sweep_groups(
     far: float,
     precision: float,
     max_sweeps: int,
-    seed: int,
     scratch: Scratch,
 ) -> None:
-    """Take pairwise steps on groups in random order, sweep after sweep.
+    """Take pairwise steps on groups in the given order, sweep after sweep.
 
     Parameters
     ----------
@@ -331,11 +245,7 @@ def sweep_groups(
     precision : float
         Stop when the groups' gaps add up to at most this.
     max_sweeps : int
-    seed : int
-        Positive.
     """
-    state = np.uint64(seed)
-    chosen = np.empty(len(groups), np.int64)
     for _ in range(max_sweeps):
         total = 0.0
         for g in groups:
@@ -343,17 +253,7 @@ def sweep_groups(
         if total <= precision:
             return
         threshold = far * total / len(groups) if far > 0.0 else -1.0
-        count = 0
         for g in groups:
             if gaps[g] > threshold:
-                chosen[count] = g
-                count += 1
-        for i in range(count - 1, 0, -1):
-            state ^= state << np.uint64(13)  # Marsaglia's xorshift
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            j = np.int64(state % np.uint64(i + 1))
-            chosen[i], chosen[j] = chosen[j], chosen[i]
-        for g in chosen[:count]:
-            score_group(b, g, w, scratch)
-            gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)
+                score_group(b, g, w, scratch)
+                gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)

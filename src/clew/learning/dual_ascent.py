@@ -116,6 +116,9 @@ def ascend(
     dual = _Dual(
         rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
     )
+    score = np.empty(int(gram.size.max(initial=0)))
+    moved = np.empty_like(score)
+    gap_of = np.empty(bundle.n_groups)
     last_value = -np.inf
     slow_rounds = 0
     for rounds_left in reversed(range(settings.rounds)):
@@ -135,6 +138,9 @@ def ascend(
             lam,
             tol,
             settings.sweeps,
+            score,
+            moved,
+            gap_of,
         )
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
@@ -229,18 +235,16 @@ def _sweep_groups(
     lam: float,
     tol: float,
     max_sweeps: int,
+    score: Array,
+    moved: Array,
+    gap_of: Array,
 ) -> float:
     """Sweep over the groups until the summed gap is at most tol; return that gap.
 
-    `alpha` and `w` change in place.
+    `alpha` and `w` change in place. `score` and `moved`, for the bounds of a group, and
+    `gap_of`, for the groups, are scratch.
     """
     n_groups = len(first) - 1
-    largest = 0
-    for g in range(n_groups):
-        largest = max(largest, first[g + 1] - first[g])
-    score = np.empty(largest)
-    moved = np.empty(largest)
-    gap_of = np.full(n_groups, np.inf)
     total = np.inf
     for sweep in range(max_sweeps):
         # Every fourth sweep visits all groups and measures the gap; the others visit

@@ -20,11 +20,7 @@ from numpy.typing import NDArray
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
     append_rows,
-    compact_bounds,
-    copy_products,
-    link_bounds,
     make_scratch,
-    multiply_groups,
     sweep_groups,
 )
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
@@ -38,7 +34,7 @@ from clew.learning.bounds import (
     sum_by_group,
     sum_rows_by_group,
 )
-from clew.learning.gram import Gram, find_slots
+from clew.learning.gram import Gram, fill_blocks, find_slots
 from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
 from clew.learning.sparse_rows import ENTRY_BYTES, Rows, subtract_sparse
@@ -58,6 +54,8 @@ from clew.learning.task import (
 
 ROOM = 1.25
 """Capacity over need when arrays are reallocated."""
+FILLED = 0.8
+"""Share of bounds in use below which the others are dropped."""
 ROW_COST = 56
 """Bytes of a bound beside its entries."""
 
@@ -78,6 +76,10 @@ class WorkingSet:
         self.v = np.zeros(0)
         self.n_rows = 0
         self.bounds: Bounds
+        self.idle: NDArray[np.int64]
+        """Passes since α was last positive, for each bound."""
+        self.tags: NDArray[np.int64]
+        """By which an oracle recognizes the output of each bound, or −1."""
         self.load_bounds()
 
     def load_bounds(self) -> None:
@@ -93,8 +95,6 @@ class WorkingSet:
             rows.indptr.copy(),
             self.bundle.offsets.copy(),
             normalize_dual_weights(self.bundle),
-            self.bundle.idle.astype(np.int64),
-            np.full(n, -1, np.int64),
             self.bundle.group.astype(np.int64),
             np.full(n, -1, np.int64),
             np.full(n_groups, -1, np.int64),
@@ -103,6 +103,8 @@ class WorkingSet:
             gram.start[:n_groups].astype(np.int64),
             gram.size.astype(np.int64),
         )
+        self.idle = self.bundle.idle.astype(np.int64)
+        self.tags = np.full(n, -1, np.int64)
         self.n_rows = n
         self._link()
 
@@ -125,7 +127,7 @@ class WorkingSet:
             b.offsets[:n].copy(),
             group,
             b.alpha[:n].copy(),
-            b.idle[:n].copy(),
+            self.idle[:n].copy(),
             products,
         )
 
@@ -189,13 +191,15 @@ class WorkingSet:
             b.offsets
         ):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
-            names = ("offsets", "alpha", "idle", "tags", "group", "following")
+            names = ("offsets", "alpha", "group", "following")
             grown = {
                 name: _grow_array(getattr(b, name), rows, self.n_rows) for name in names
             }
             b = b._replace(
                 indptr=_grow_array(b.indptr, rows + 1, self.n_rows + 1), **grown
             )
+            self.idle = _grow_array(self.idle, rows, self.n_rows)
+            self.tags = _grow_array(self.tags, rows, self.n_rows)
         if self.n_entries + n_entries > len(b.data):
             entries = int(ROOM * self.n_entries) + n_entries
             b = b._replace(
@@ -218,27 +222,63 @@ class WorkingSet:
             return
         room = self._product_capacity(groups)
         start = np.cumsum(room**2) - room**2
-        products = np.zeros(int((room**2).sum()))
-        copy_products(b, products, start, room)
+        products = np.empty(int((room**2).sum()))
         self.bounds = b._replace(products=products, start=start, room=room)
+        self._fill_products(b)
 
-    def multiply(self, groups: Indices) -> None:
-        """Recompute the inner products of these groups after their bounds changed."""
-        multiply_groups(self.bounds, groups, self.dense)
+    def _fill_products(self, old: Bounds, slot: Indices | None = None) -> None:
+        """Fill the blocks of inner products, with those of the old ones.
+
+        Parameters
+        ----------
+        old : Bounds
+        slot : ndarray of shape (n_rows,), optional
+            Position of each bound in its group's old block, −1 if it was none; by
+            default the present one.
+        """
+        b = self.bounds
+        members, first = sort_by_group(b.group[: self.n_rows], len(b.sizes))
+        new_slot = find_slots(members, first)
+        fill_blocks(
+            b.data,
+            b.indices,
+            b.indptr,
+            self.dense,
+            members,
+            first,
+            Gram(b.products, b.start, b.room, new_slot),
+            Gram(old.products, old.start, old.room, new_slot if slot is None else slot),
+        )
+
+    def multiply(self) -> None:
+        """Recompute the inner products after the bounds changed."""
+        self._fill_products(self.bounds, np.full(self.n_rows, -1))
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
-        places = np.empty(int(self.bounds.sizes.max()), np.int64)
-        self.n_rows = int(compact_bounds(self.bounds, mask, self.n_rows, places))
+        b = self.bounds
+        n = self.n_rows
+        slot = find_slots(*sort_by_group(b.group[:n], len(b.sizes)))[mask]
+        lengths = np.diff(b.indptr[: n + 1])
+        is_kept = np.repeat(mask, lengths)
+        kept = int(np.count_nonzero(mask))
+        end = int(lengths[mask].sum())
+        for entries in (b.data, b.indices):
+            entries[:end] = entries[: len(is_kept)][is_kept]
+        b.indptr[1 : kept + 1] = np.cumsum(lengths[mask])
+        for values in (b.offsets, b.alpha, b.group, self.idle, self.tags):
+            values[:kept] = values[:n][mask]
+        self.n_rows = kept
         self._link()
+        self._fill_products(b, slot)
 
     def age(self, patience: int) -> None:
         """End a pass: drop bounds inactive for more than `patience` passes."""
-        idle = self.bounds.idle[: self.n_rows]
+        idle = self.idle[: self.n_rows]
         idle += 1
         idle[self.bounds.alpha[: self.n_rows] > 0] = 0
         is_kept = idle <= patience
-        if not is_kept.all():
+        if np.count_nonzero(is_kept) < FILLED * self.n_rows:
             self.keep(is_kept)
 
     def append(self, rows: sp.csr_array, offsets: Array, groups: Indices) -> None:
@@ -253,22 +293,30 @@ class WorkingSet:
         """
         self.reserve(rows.shape[0], int(rows.indptr[-1]), groups)
         indices = self.layout.columns_in(rows.indices).astype(np.uint32)
-        before = self.n_rows
-        self.n_rows = int(
-            append_rows(
-                self.bounds,
-                before,
-                rows.data,
-                indices,
-                rows.indptr,
-                offsets,
-                groups,
-                self.w,
-                self.dense,
-                make_scratch(self.bounds, groups),
-            )
+        n_rows = append_rows(
+            self.bounds,
+            self.n_rows,
+            rows.data,
+            indices,
+            rows.indptr,
+            offsets,
+            groups,
+            self.w,
+            self.dense,
+            make_scratch(self.bounds, groups),
         )
-        self.bundle.added += self.n_rows - before
+        self.add_linked(n_rows)
+
+    def add_linked(self, n_rows: int, tags: Indices | int = -1) -> None:
+        """Count the bounds up to `n_rows`, which compiled code has written and linked.
+
+        `tags` are those of the new bounds.
+        """
+        new = slice(self.n_rows, n_rows)
+        self.idle[new] = 0
+        self.tags[new] = tags
+        self.bundle.added += n_rows - self.n_rows
+        self.n_rows = n_rows
 
     def sweep(
         self,
@@ -281,13 +329,13 @@ class WorkingSet:
         far: float = 0.0,
         precision: float = -1.0,
     ) -> None:
-        """Take pairwise steps on groups; write their prior gaps to `gaps`.
+        """Take pairwise steps on groups in random order; write their prior gaps.
 
         The arguments are those of `sweep_groups`.
         """
         sweep_groups(
             self.bounds,
-            groups,
+            rng.permutation(groups),
             self.w,
             self.lam,
             steps,
@@ -295,13 +343,19 @@ class WorkingSet:
             far,
             precision,
             max_sweeps,
-            int(rng.integers(1, 2**62)),
             make_scratch(self.bounds, groups),
         )
 
     def _link(self) -> None:
-        """Rebuild the linked lists of the groups."""
-        link_bounds(self.bounds, self.n_rows)
+        """Rebuild the linked lists of the groups, the newest bound first."""
+        b = self.bounds
+        members, first = sort_by_group(b.group[: self.n_rows], len(b.sizes))
+        b.sizes[:] = np.diff(first)
+        b.following[members[1:]] = members[:-1]
+        has_bounds = b.sizes > 0
+        b.following[members[first[:-1][has_bounds]]] = -1
+        b.head[:] = -1
+        b.head[has_bounds] = members[first[1:][has_bounds] - 1]
 
 
 def _grow_array(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,7 @@ from clew.learning.task import Array, Indices, Mask
 from clew.utils.kernels import inner_kernel, kernel
 
 
-@dataclass(frozen=True)
-class Gram:
+class Gram(NamedTuple):
     """Inner products ⟨a_j, a_k⟩ within groups: `blocks[start[g] + j·size[g] + k]`.
 
     A group may have fewer bounds than `size`, which leaves capacity for more.
@@ -39,23 +38,26 @@ class Gram:
         """
         blocks = self.blocks.copy()
         slot = np.where(references >= 0, self.slot[np.maximum(references, 0)], -1)
-        _shift_origin(blocks, self.start, self.size, slot)
+        _shift_origin(self.blocks, blocks, self.start, self.size, slot)
         return Gram(blocks, self.start, self.size, self.slot)
 
 
 @kernel
-def _shift_origin(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
-    """Compute G_jk − G_jr − G_rk + G_rr in each block, in place."""
+def _shift_origin(
+    blocks: Array, shifted: Array, start: Indices, size: Indices, slot: Indices
+) -> None:
+    """Write G_jk − G_jr − G_rk + G_rr of each block."""
     for g in range(len(size)):
         n = size[g]
         r = slot[g]
         if r < 0:
             continue
         origin = start[g]
-        row = blocks[origin + r * n : origin + (r + 1) * n].copy()
+        row = origin + r * n
         for j in range(n):
             for k in range(n):
-                blocks[origin + j * n + k] += row[r] - row[j] - row[k]
+                change = blocks[row + r] - blocks[row + j] - blocks[row + k]
+                shifted[origin + j * n + k] = blocks[origin + j * n + k] + change
 
 
 NOTHING = np.zeros(0, dtype=np.intp)
@@ -75,28 +77,16 @@ def update_gram(old: Gram | None, rows: Rows, members: Indices, first: Indices) 
         Start of each group in `members`.
     """
     size = np.diff(first)
-    start = np.concatenate([[0], np.cumsum(size**2)]).astype(np.intp)
+    start = np.cumsum(size**2) - size**2
     slot = find_slots(members, first)
     old = old or Gram(np.zeros(0), start, size, NOTHING)
-    old_slot = np.concatenate(
-        [old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)]
-    )
-    blocks = np.empty(start[-1])
-    _fill_blocks(
-        rows.data,
-        rows.indices,
-        rows.indptr,
-        np.zeros(rows.n_columns),
-        members,
-        first,
-        blocks,
-        start,
-        old.blocks,
-        old.start,
-        old.size,
-        old_slot,
-    )
-    return Gram(blocks, start, size, slot)
+    n_new = len(rows) - len(old.slot)
+    old_slot = np.concatenate([old.slot, np.full(n_new, -1, dtype=np.intp)])
+    gram = Gram(np.empty(int((size**2).sum())), start, size, slot)
+    content = rows.data, rows.indices, rows.indptr
+    old = Gram(old.blocks, old.start, old.size, old_slot)
+    fill_blocks(*content, np.zeros(rows.n_columns), members, first, gram, old)
+    return gram
 
 
 def find_slots(members: Indices, first: Indices) -> Indices:
@@ -110,47 +100,47 @@ def find_slots(members: Indices, first: Indices) -> Indices:
 
 
 @kernel
-def _fill_blocks(
+def fill_blocks(
     data: Array,
     indices: NDArray[np.uint32],
     indptr: Indices,
     dense: Array,
     members: Indices,
     first: Indices,
-    blocks: Array,
-    start: Indices,
-    old_blocks: Array,
-    old_start: Indices,
-    old_size: Indices,
-    old_slot: Indices,
+    gram: Gram,
+    old: Gram,
 ) -> None:
     """Copy the inner products that are in the old blocks and compute the others.
 
-    `dense` (d,) is scratch, zero before and after.
+    The old slot of a new row is −1. Both may share their blocks if rows only move to
+    lower slots of blocks at the same place. `dense` (d,) is scratch, zero before and
+    after.
     """
+    blocks = gram.blocks
     for g in range(len(first) - 1):
-        size = first[g + 1] - first[g]
-        for i in range(size):
+        stride = gram.size[g]
+        for i in range(first[g + 1] - first[g]):
             a = members[first[g] + i]
-            known_a = old_slot[a]
-            if known_a < 0:
+            row = gram.start[g] + i * stride
+            known = old.slot[a]
+            known_row = old.start[g] + known * old.size[g]
+            if known < 0:
                 for p in range(indptr[a], indptr[a + 1]):
                     dense[indices[p]] += data[p]
-            for j in range(size):
+            for j in range(first[g + 1] - first[g]):
                 b = members[first[g] + j]
-                if known_a >= 0 and old_slot[b] >= 0:
-                    value = old_blocks[
-                        old_start[g] + known_a * old_size[g] + old_slot[b]
-                    ]
-                elif known_a < 0:
+                if known >= 0:
+                    if (
+                        old.slot[b] >= 0
+                    ):  # else filled by symmetry when it is row b's turn
+                        blocks[row + j] = old.blocks[known_row + old.slot[b]]
+                else:
                     value = 0.0
                     for p in range(indptr[b], indptr[b + 1]):
                         value += data[p] * dense[indices[p]]
-                else:
-                    continue  # filled by symmetry when row b is processed
-                blocks[start[g] + i * size + j] = value
-                blocks[start[g] + j * size + i] = value
-            if known_a < 0:
+                    blocks[row + j] = value
+                    blocks[gram.start[g] + j * stride + i] = value
+            if known < 0:
                 for p in range(indptr[a], indptr[a + 1]):
                     dense[indices[p]] = 0.0
 

@@ -21,13 +21,11 @@ from clew.learning.task import Array, Indices, Mask
 from clew.models.node_features import NodeFeatures
 from clew.utils.kernels import inner_kernel, kernel
 
-BIAS, TRANSITION, BEGIN, END = range(4)
-"""Places in `Forest.blocks`."""
-
 
 class Forest(NamedTuple):
     """All examples: their nodes, annotations, and where the blocks of w begin."""
 
+    features: NodeFeatures
     offsets: Indices
     parent: NDArray[np.int64]
     """(nodes,) -1 for a root."""
@@ -39,10 +37,15 @@ class Forest(NamedTuple):
     """(nodes,) cost of a mistake, positive."""
     counted: Mask
     """(nodes,) whether a node has features; so have edges between two such nodes."""
-    blocks: NDArray[np.int64]
-    """First columns of bias, transition, begin and end; -1 where there are none."""
-    strides: NDArray[np.int64]
-    """Distance in w between two inputs, and between two states, for features."""
+    bias: int
+    """First column of the weights of labels; -1 if there are none."""
+    transition: int
+    begin: int
+    end: int
+    """First columns of first and last labels; -1 if there are none."""
+    input_stride: int
+    """Distance in w between two inputs of a state."""
+    state_stride: int
     label_scale: float
     """Size of the features that depend on labels alone."""
     forbidden: Mask
@@ -53,16 +56,17 @@ class Forest(NamedTuple):
 
 
 @kernel
-def sort_topologically(parent: Indices, order: Indices) -> int:
+def sort_topologically(
+    parent: Indices, order: Indices, mark: NDArray[np.int8], path: Indices
+) -> int:
     """Fill `order` with all nodes, parents first; return a node on a cycle, or -1.
 
-    Examples stay together and in place: no edge leaves an example.
+    Examples stay together and in place: no edge leaves an example. `mark`, which is
+    zero, and `path` are scratch for each node.
     """
     unseen = 0
     on_path = 1
     done = 2
-    mark = np.zeros(len(parent), np.int8)
-    path = np.empty(len(parent), np.int64)
     n_sorted = 0
     for v in range(len(parent)):
         length = 0
@@ -85,8 +89,14 @@ def sort_topologically(parent: Indices, order: Indices) -> int:
 
 
 @inner_kernel
+def add_weights(scores: Array, k: int, value: float, w: Array, place: int) -> None:
+    """Add value · w[place + s] to the score of each state s in row k."""
+    for s in range(scores.shape[1]):
+        scores[k, s] += value * w[place + s]
+
+
+@inner_kernel
 def score_example(
-    features: NodeFeatures,
     forest: Forest,
     e: int,
     shift: int,
@@ -105,9 +115,7 @@ def score_example(
         minus infinity for the search in Y*.
     """
     S = forest.allowed.shape[1]
-    bias = forest.blocks[BIAS]
-    begin = forest.blocks[BEGIN]
-    end = forest.blocks[END]
+    features = forest.features
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
     for v in range(first, last):
@@ -117,19 +125,14 @@ def score_example(
         if forest.counted[v]:
             to_column = features.column_begins[v] - features.begins[v]
             for entry in range(features.begins[v], features.begins[v + 1]):
-                value = features.data[entry]
                 place = features.columns[entry + to_column] * S
-                for s in range(S):
-                    scores[k, s] += value * w[place + s]
-            if bias >= 0:
-                for s in range(S):
-                    scores[k, s] += forest.label_scale * w[bias + s]
-            if begin >= 0 and v == first:
-                for s in range(S):
-                    scores[k, s] += forest.label_scale * w[begin + s]
-            if end >= 0 and v == last - 1:
-                for s in range(S):
-                    scores[k, s] += forest.label_scale * w[end + s]
+                add_weights(scores, k, features.data[entry], w, place)
+            if forest.bias >= 0:
+                add_weights(scores, k, forest.label_scale, w, forest.bias)
+            if forest.begin >= 0 and v == first:
+                add_weights(scores, k, forest.label_scale, w, forest.begin)
+            if forest.end >= 0 and v == last - 1:
+                add_weights(scores, k, forest.label_scale, w, forest.end)
         for s in range(S):
             if not forest.allowed[v, s]:
                 scores[k, s] += penalty * forest.costs[v]
@@ -143,21 +146,19 @@ def score_example(
 def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
     """Fill `transition` (S, S) [child, parent] from the weights."""
     S = forest.allowed.shape[1]
-    begin = forest.blocks[TRANSITION]
     for i in range(S):
         for j in range(S):
-            transition[j, i] = forest.label_scale * w[begin + i * S + j]
+            value = w[forest.transition + i * S + j]
+            transition[j, i] = forest.label_scale * value
             if forest.forbidden[i, j]:
                 transition[j, i] = -np.inf
 
 
 @kernel
 def score_examples(
-    features: NodeFeatures,
     forest: Forest,
     chosen: Indices,
     w: Array,
-    penalty: Array,
     scores: Array,
     transition: Array,
 ) -> None:
@@ -166,7 +167,7 @@ def score_examples(
     row = 0
     for e in chosen:
         first = forest.offsets[e]
-        score_example(features, forest, e, row - first, w, penalty[e], scores)
+        score_example(forest, e, row - first, w, 0.0, scores)
         row += forest.offsets[e + 1] - first
 
 
@@ -202,104 +203,107 @@ def max_of_row(values: Array, k: int) -> float:
     return best
 
 
+class LabelingScratch(NamedTuple):
+    """Arrays of the search in one example; their rows are its nodes."""
+
+    transition: Array
+    """(S, S) of the current weights."""
+    scores: Array
+    messages: Array
+    states: Indices
+
+
+def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
+    """Return arrays for examples of at most `longest` nodes."""
+    return LabelingScratch(
+        np.empty((n_states, n_states)),
+        np.empty((longest, n_states)),
+        np.empty((3, n_states)),
+        np.empty(longest, np.intp),
+    )
+
+
 @inner_kernel
 def choose_state(
     forest: Forest,
     v: int,
-    shift: int,
+    first: int,
     transition: Array,
     scores: Array,
     states: Indices,
 ) -> None:
-    """Set the best state of node v below its parent's, the lowest among equals."""
+    """Set the best state of node v below its parent's, the lowest among equals.
+
+    The rows of `scores` and `states` begin with node `first`.
+    """
     p = forest.parent[v]
     has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
-    above = states[p + shift] if p >= 0 else 0
+    above = states[p - first] if p >= 0 else 0
     best = -np.inf
     state = 0
     for s in range(scores.shape[1]):
-        value = scores[v + shift, s]
+        value = scores[v - first, s]
         if has_edge:
             value += transition[s, above]
         if value > best:
             best = value
             state = s
-    states[v + shift] = state
+    states[v - first] = state
 
 
 @inner_kernel
-def maximize_example(
-    forest: Forest,
-    e: int,
-    shift: int,
-    transition: Array,
-    scores: Array,
-    messages: Array,
-    states: Indices,
+def label_example(
+    forest: Forest, e: int, w: Array, penalty: float, scratch: LabelingScratch
 ) -> None:
-    """Fill `states` with the best labeling, the lowest states among equals.
+    """Write the best labeling of example e, the lowest states among equals.
 
-    `scores` become the best scores of the subtrees,
-    B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)]. The first row of
-    `messages` (n, S) is scratch.
+    `fill_transition` comes before. The scores become the best scores of the subtrees,
+    B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
     """
+    transition = scratch.transition
+    scores = scratch.scores
+    messages = scratch.messages
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
     sent = int(np.int64(0))
+    score_example(forest, e, -first, w, penalty, scores)
     for position in range(last - 1, first - 1, -1):  # children before parents
         v = forest.order[position]
         p = forest.parent[v]
         if p >= 0:
             has_edge = forest.counted[v] and forest.counted[p]
-            send_best(scores, v + shift, transition, has_edge, messages, sent)
+            send_best(scores, v - first, transition, has_edge, messages, sent)
             for i in range(scores.shape[1]):
-                scores[p + shift, i] += messages[sent, i]
+                scores[p - first, i] += messages[sent, i]
     for position in range(first, last):  # parents before children
-        choose_state(forest, forest.order[position], shift, transition, scores, states)
-
-
-@kernel
-def maximize_examples(
-    forest: Forest,
-    chosen: Indices,
-    transition: Array,
-    scores: Array,
-    messages: Array,
-    states: Indices,
-) -> None:
-    """Fill `states` with the best labelings; see `maximize_example`."""
-    row = 0
-    for e in chosen:
-        shift = row - forest.offsets[e]
-        maximize_example(forest, e, shift, transition, scores, messages, states)
-        row = shift + forest.offsets[e + 1]
+        v = forest.order[position]
+        choose_state(forest, v, first, transition, scores, scratch.states)
 
 
 @inner_kernel
 def deviate_example(
     forest: Forest,
     e: int,
-    shift: int,
-    transition: Array,
-    scores: Array,
-    messages: Array,
     slack: Array,
     carrier: Indices,
-    states: Indices,
+    scratch: LabelingScratch,
 ) -> bool:
     """Change the best labeling to the best one with a state that is not allowed.
 
-    `scores` are those that `maximize_example` leaves. S_v(i), in `slack`, is what the
-    best labeling of v's subtree with state i at v loses if it must deviate there: 0
-    where i itself deviates, else the least loss among the children, infinite at a
-    leaf. `carrier` is the child that deviates at least loss. `messages` (3, S) is
-    scratch.
+    `label_example` comes before. S_v(i), in `slack`, is what the best labeling of v's
+    subtree with state i at v loses if it must deviate there: 0 where i itself deviates,
+    else the least loss among the children, infinite at a leaf. `carrier` is the child
+    that deviates at least loss.
 
     Returns
     -------
     found : bool
-        Whether there is such a labeling; if not, `states` are unchanged.
+        Whether there is such a labeling; if not, the states are unchanged.
     """
+    transition = scratch.transition
+    scores = scratch.scores
+    messages = scratch.messages
+    states = scratch.states
     S = scores.shape[1]
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
@@ -315,10 +319,10 @@ def deviate_example(
         v = forest.order[position]
         p = forest.parent[v]
         for s in range(S):
-            messages[forced, s] = scores[v + shift, s] - slack[v - first, s]
+            messages[forced, s] = scores[v - first, s] - slack[v - first, s]
         if p >= 0:
             has_edge = forest.counted[v] and forest.counted[p]
-            send_best(scores, v + shift, transition, has_edge, messages, sent)
+            send_best(scores, v - first, transition, has_edge, messages, sent)
             send_best(messages, forced, transition, has_edge, messages, forced_sent)
             for i in range(S):
                 loss = messages[sent, i] - messages[forced_sent, i]
@@ -326,7 +330,7 @@ def deviate_example(
                     slack[p - first, i] = loss
                     carrier[p - first, i] = v
         else:
-            loss = max_of_row(scores, v + shift) - max_of_row(messages, forced)
+            loss = max_of_row(scores, v - first) - max_of_row(messages, forced)
             if loss <= least:
                 least = loss
                 deviating = v
@@ -337,38 +341,57 @@ def deviate_example(
         k = v - first
         if v == deviating:
             for s in range(S):
-                scores[v + shift, s] -= slack[k, s]
-        choose_state(forest, v, shift, transition, scores, states)
+                scores[k, s] -= slack[k, s]
+        choose_state(forest, v, first, transition, scores, states)
         if v == deviating:
-            state = states[v + shift]
-            deviating = carrier[k, state] if forest.allowed[v, state] else -1
+            deviating = carrier[k, states[k]] if forest.allowed[v, states[k]] else -1
     return True
 
 
 @kernel
-def deviate_examples(
+def label_examples(
     forest: Forest,
     chosen: Indices,
-    transition: Array,
-    scores: Array,
-    messages: Array,
+    w: Array,
+    penalty: Array,
+    scratch: LabelingScratch,
+    states: Indices,
+) -> None:
+    """Fill `states` with the best labelings of the chosen examples."""
+    fill_transition(forest, w, scratch.transition)
+    row = 0
+    for e in chosen:
+        label_example(forest, e, w, penalty[e], scratch)
+        for t in range(forest.offsets[e + 1] - forest.offsets[e]):
+            states[row] = scratch.states[t]
+            row += 1
+
+
+@kernel
+def label_incompatible_examples(
+    forest: Forest,
+    chosen: Indices,
+    w: Array,
+    penalty: Array,
+    scratch: LabelingScratch,
     slack: Array,
     carrier: Indices,
     states: Indices,
     found: Mask,
 ) -> None:
-    """Change the best labelings to the best in Y°, and fill `found`.
+    """Fill `states` with the best labelings in Y°, and `found`.
 
     `slack` and `carrier` are as in `deviate_example`, for the longest one.
     """
+    fill_transition(forest, w, scratch.transition)
     row = 0
     for n in range(len(chosen)):
         e = chosen[n]
-        shift = row - forest.offsets[e]
-        found[n] = deviate_example(
-            forest, e, shift, transition, scores, messages, slack, carrier, states
-        )
-        row = shift + forest.offsets[e + 1]
+        label_example(forest, e, w, penalty[e], scratch)
+        found[n] = deviate_example(forest, e, slack, carrier, scratch)
+        for t in range(forest.offsets[e + 1] - forest.offsets[e]):
+            states[row] = scratch.states[t]
+            row += 1
 
 
 # Features
@@ -376,7 +399,6 @@ def deviate_examples(
 
 @inner_kernel
 def add_node(
-    features: NodeFeatures,
     forest: Forest,
     e: int,
     v: int,
@@ -406,28 +428,24 @@ def add_node(
         End of `columns`, to which the columns that were met are appended.
     """
     if whole:
+        features = forest.features
         to_column = features.column_begins[v] - features.begins[v]
-        input_stride = forest.strides[0]
-        origin = state * forest.strides[1]
+        input_stride = forest.input_stride
+        origin = state * forest.state_stride
         for entry in range(features.begins[v], features.begins[v + 1]):
             place = features.columns[entry + to_column] * input_stride + origin
             dense[place] += share * features.data[entry]
             columns[end] = place
             end += 1
-        for block in (BIAS, BEGIN, END):
-            if forest.blocks[block] < 0:
-                continue
-            if block == BEGIN and v != forest.offsets[e]:
-                continue
-            if block == END and v != forest.offsets[e + 1] - 1:
-                continue
-            place = forest.blocks[block] + state
-            dense[place] += label_share
-            columns[end] = place
-            end += 1
+        begin = forest.begin if v == forest.offsets[e] else -1
+        last = forest.end if v == forest.offsets[e + 1] - 1 else -1
+        for origin in (forest.bias, begin, last):
+            if origin >= 0:
+                dense[origin + state] += label_share
+                columns[end] = origin + state
+                end += 1
     if above >= 0:
-        S = forest.allowed.shape[1]
-        place = forest.blocks[TRANSITION] + above * S + state
+        place = forest.transition + above * forest.allowed.shape[1] + state
         dense[place] += label_share
         columns[end] = place
         end += 1
@@ -458,7 +476,6 @@ def collect_sums(
 
 @kernel
 def write_features(
-    features: NodeFeatures,
     forest: Forest,
     chosen: Indices,
     found: Mask,
@@ -471,7 +488,7 @@ def write_features(
 ) -> None:
     """Write φ of each labeling as a CSR row, and the costs of its mistakes.
 
-    `Forest.strides` says how the unary block of the columns is laid out; label features have the size 1. `dense` (d,) is zero before and after.
+    Label features have the size 1. `dense` (d,) is zero before and after.
     """
     row = 0
     for n in range(len(chosen)):
@@ -488,7 +505,6 @@ def write_features(
                 has_edge = p >= 0 and forest.counted[p]
                 above = states[p + shift] if has_edge else -1
                 end = add_node(
-                    features,
                     forest,
                     e,
                     v,
@@ -507,7 +523,6 @@ def write_features(
 
 @inner_kernel
 def write_difference(
-    features: NodeFeatures,
     forest: Forest,
     e: int,
     states: Indices,
@@ -520,8 +535,7 @@ def write_difference(
 ) -> int:
     """Write share · (φ(states) - φ(reference)) of one example; return its end.
 
-    `Forest.strides` says how the unary block of the columns is laid out. `states` (T,) begins at the example's first
-    node, `reference` has all nodes. `dense` (d,) is zero before and after.
+    `states` (T,) begins at the example's first node, `reference` has all nodes. `dense` (d,) is zero before and after.
     """
     first = forest.offsets[e]
     end = begin
@@ -541,7 +555,6 @@ def write_difference(
             if edge_differs:
                 above = states[p - first] if side == 0 else reference[p]
             end = add_node(
-                features,
                 forest,
                 e,
                 v,

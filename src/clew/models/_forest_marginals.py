@@ -60,7 +60,6 @@ def send_sum(
             messages[k, i] = top + highest + np.log(messages[k, i])
 
 
-@kernel
 def send_messages(
     forest: Forest,
     chosen: Indices,
@@ -68,33 +67,69 @@ def send_messages(
     weights: Array,
     highest: float,
     scores: Array,
-    rest: Array,
-    nodes: Array,
-) -> Array:
-    """Send messages to the roots and back; return the total of each example.
-
-    `scores` become those of the subtrees, B_v(j). nodes[v, j] is the log sum (the best
-    score) of v's tree with state j at v. rest[v, i] is that of all but v's subtree,
-    with state i at v's parent: with A(i, j) + B_v(j) it makes the edge's. A child finds
-    the sum over its siblings in two halves: those before it on the way up, those after
-    it on the way down, in the same order backwards. Nothing is subtracted, so that
-    states that are not allowed may score minus infinity.
+) -> tuple[Array, Array, Array]:
+    """Send messages to the roots and back; `scores` become those of the subtrees.
 
     `weights` has no rows for max-product; see `send_sum` for sum-product.
+
+    Returns
+    -------
+    totals : ndarray of shape (n_examples,)
+        The log sum (the best score) of each example.
+    nodes : ndarray of shape (n_nodes, S)
+        That of v's tree with state j at v.
+    rest : ndarray of shape (n_nodes, S)
+        That of all but v's subtree, with state i at v's parent: with A(i, j) and the
+        subtree's score it makes the edge's.
+    """
+    totals = np.zeros(len(chosen))
+    nodes = np.empty_like(scores)
+    rest = np.empty_like(scores)
+    _send_both_ways(
+        forest,
+        chosen,
+        transition,
+        weights,
+        highest,
+        scores,
+        totals,
+        nodes,
+        rest,
+        np.empty_like(scores),
+        np.zeros_like(scores),
+        np.ascontiguousarray(transition.T),
+        np.ascontiguousarray(weights.T),
+        np.zeros((len(transition), 1)),
+    )
+    return totals, nodes, rest
+
+
+@kernel
+def _send_both_ways(
+    forest: Forest,
+    chosen: Indices,
+    transition: Array,
+    weights: Array,
+    highest: float,
+    scores: Array,
+    totals: Array,
+    nodes: Array,
+    rest: Array,
+    up: Array,
+    outside: Array,
+    down_transition: Array,
+    down_weights: Array,
+    zero: Array,
+) -> None:
+    """Fill totals, nodes and rest.
+
+    A child finds the sum over its siblings in two halves: those before it on the way
+    up, those after it on the way down, in the same order backwards. Nothing is
+    subtracted, so that states that are not allowed may score minus infinity.
+    `outside` (n_nodes, S) has the surroundings of v and its later children.
     """
     S = scores.shape[1]
     sums = len(weights) > 0
-    totals = np.zeros(len(chosen))
-    up = np.empty(scores.shape)
-    outside = np.zeros(scores.shape)  # v's surroundings, and its later children
-    down_transition = np.empty((S, S))
-    down_weights = np.empty(weights.shape)
-    for i in range(S):
-        for j in range(S):
-            down_transition[j, i] = transition[i, j]
-            if sums:
-                down_weights[j, i] = weights[i, j]
-    zero = np.zeros((S, 1))
     row = 0
     for n in range(len(chosen)):
         first = forest.offsets[chosen[n]]
@@ -130,7 +165,6 @@ def send_messages(
                     send_best(rest, k, down_transition, True, outside, k)
             for j in range(S):
                 nodes[k, j] = scores[k, j] + outside[k, j]
-    return totals
 
 
 @kernel
@@ -142,16 +176,16 @@ def add_edge_probabilities(
     share: Array,
     below: Array,
     rest: Array,
+    pair: Array,
+    p_rest: Array,
     expected: Array,
 ) -> None:
     """Add the sum over all edges of share[n] · P(i, j) to expected[parent, child].
 
     `below` and `rest` are the scores and the rest of `send_messages`; `weights` is
-    exp(transition) up to a factor.
+    exp(transition) up to a factor. `pair` (S, S) and `p_rest` (S,) are scratch.
     """
     S = below.shape[1]
-    pair = np.empty((S, S))
-    p_rest = np.empty(S)
     row = 0
     for n in range(len(chosen)):
         for v in range(forest.offsets[chosen[n]], forest.offsets[chosen[n] + 1]):

@@ -8,7 +8,7 @@ only where the two differ.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,14 @@ from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices, Space
 from clew.models._forest_kernels import (
     Forest,
+    LabelingScratch,
     deviate_example,
     fill_transition,
-    maximize_example,
-    score_example,
+    label_example,
+    make_labeling_scratch,
     write_difference,
 )
 from clew.models.completions import follow
-from clew.models.node_features import NodeFeatures
 from clew.utils.kernels import inner_kernel, kernel
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def transpose_unary(w: Array, n_rows: int, n_columns: int) -> Array:
 
 def arrange_by_input(forest: Forest) -> Forest:
     """Return the forest for weights with the unary block as (F, S)."""
-    strides = np.array([forest.allowed.shape[1], 1], dtype=np.int64)
-    return forest._replace(strides=strides)
+    return forest._replace(input_stride=forest.allowed.shape[1], state_stride=1)
 
 
 class ForestOracle:
@@ -64,7 +63,6 @@ class ForestOracle:
         weights: Array,
     ) -> None:
         self.task = task
-        self.features = task.features
         self.forest = arrange_by_input(task.forest)
         self.examples = examples
         self.weights = weights
@@ -144,7 +142,7 @@ class ForestOracle:
         if len(groups) and self.n_written + need <= len(self.outputs):
             return
         n = working_set.n_rows
-        tags = working_set.bounds.tags
+        tags = working_set.tags
         lengths = self.lengths[self.examples[working_set.bounds.group[:n]]]
         lengths = lengths * (tags[:n] >= 0)
         begins = np.cumsum(lengths) - lengths
@@ -161,10 +159,8 @@ class ForestOracle:
     ) -> None:
         """Visit groups of one example each: argmax at w, new bound, pairwise steps."""
         self._make_room(working_set, groups)
-        before = working_set.n_rows
         longest = int(self.lengths[self.examples[groups]].max(initial=0))
         arguments = (
-            self.features,
             self.forest,
             self.reference,
             self.base_offsets,
@@ -173,7 +169,7 @@ class ForestOracle:
             self.examples,
             groups,
             working_set.bounds,
-            before,
+            working_set.n_rows,
             self.outputs,
             self.n_written,
             working_set.w,
@@ -185,7 +181,7 @@ class ForestOracle:
             make_labeling_scratch(self.n_states, longest),
         )
         if self.loss.penalty is Space.INCOMPATIBLE:
-            counts = visit_examples_in_pairs(
+            n_rows = visit_examples_in_pairs(
                 *arguments,
                 self.loss.margin,
                 np.empty((longest, self.n_states)),
@@ -193,52 +189,12 @@ class ForestOracle:
                 make_labeling_scratch(self.n_states, longest),
             )
         else:
-            counts = visit_examples(*arguments)
-        working_set.n_rows, self.n_written = counts
-        working_set.bundle.added += working_set.n_rows - before
-
-
-class LabelingScratch(NamedTuple):
-    """Arrays that `label_example` writes, for the longest example."""
-
-    transition: Array
-    scores: Array
-    messages: Array
-    states: Indices
-
-
-def make_labeling_scratch(n_states: int, longest: int) -> LabelingScratch:
-    """Return arrays for examples of at most `longest` nodes."""
-    return LabelingScratch(
-        np.empty((n_states, n_states)),
-        np.empty((longest, n_states)),
-        np.empty((3, n_states)),
-        np.empty(longest, np.intp),
-    )
-
-
-@inner_kernel
-def label_example(
-    features: NodeFeatures,
-    forest: Forest,
-    e: int,
-    w: Array,
-    penalty: float,
-    scratch: LabelingScratch,
-) -> None:
-    """Fill the scratch's states with the best labeling of example e at w."""
-    shift = -forest.offsets[e]
-    fill_transition(forest, w, scratch.transition)
-    score_example(features, forest, e, shift, w, penalty, scratch.scores)
-    maximize_example(
-        forest,
-        e,
-        shift,
-        scratch.transition,
-        scratch.scores,
-        scratch.messages,
-        scratch.states,
-    )
+            n_rows = visit_examples(*arguments)
+        new = working_set.bounds.group[working_set.n_rows : n_rows]
+        lengths = self.lengths[self.examples[new]]
+        ends = self.n_written + np.cumsum(lengths)
+        working_set.add_linked(n_rows, ends - lengths)
+        self.n_written += int(lengths.sum())
 
 
 @inner_kernel
@@ -254,7 +210,6 @@ def count_cost(forest: Forest, e: int, states: Indices) -> float:
 
 @kernel
 def visit_examples(
-    features: NodeFeatures,
     forest: Forest,
     reference: Indices,
     base_offsets: Array,
@@ -273,7 +228,7 @@ def visit_examples(
     gaps: Array,
     scratch: Scratch,
     labeling: LabelingScratch,
-) -> tuple[int, int]:
+) -> int:
     """Add bounds, and change α, w and gaps in place.
 
     Group g has the one example ``examples[g]``, whose φ and Δ are multiplied by its
@@ -281,15 +236,15 @@ def visit_examples(
 
     Returns
     -------
-    n_rows, n_written : int
-        Number of bounds, and of entries of `outputs`.
+    n_rows : int
+        Number of bounds.
     """
     states = labeling.states
     for g in groups:
         e = examples[g]
-        label_example(features, forest, e, w, penalty[e], labeling)
+        fill_transition(forest, w, labeling.transition)
+        label_example(forest, e, w, penalty[e], labeling)
         end = write_difference(
-            features,
             forest,
             e,
             states,
@@ -303,18 +258,17 @@ def visit_examples(
         offset = weights[e] * penalty[e] * count_cost(forest, e, states)
         bounds.indptr[n_rows + 1] = end
         bounds.offsets[n_rows] = offset - base_offsets[e]
-        if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
+        if link_if_higher(bounds, g, n_rows, w, dense, scratch):
             n_rows += 1
             for t in range(forest.offsets[e + 1] - forest.offsets[e]):
                 outputs[n_written] = states[t]
                 n_written += 1
         gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
-    return n_rows, n_written
+    return n_rows
 
 
 @kernel
 def visit_examples_in_pairs(
-    features: NodeFeatures,
     forest: Forest,
     reference: Indices,
     base_offsets: Array,
@@ -337,7 +291,7 @@ def visit_examples_in_pairs(
     slack: Array,
     carrier: NDArray[np.int64],
     rewarded: LabelingScratch,
-) -> tuple[int, int]:
+) -> int:
     """Add bounds of the pair loss; see `visit_examples`.
 
     An example gets the bound of its best labeling in Y°, or of its best one in Y* if
@@ -349,21 +303,11 @@ def visit_examples_in_pairs(
     for g in groups:
         e = examples[g]
         states = labeling.states
-        label_example(features, forest, e, w, penalty[e], labeling)
-        found = deviate_example(
-            forest,
-            e,
-            -forest.offsets[e],
-            labeling.transition,
-            labeling.scores,
-            labeling.messages,
-            slack,
-            carrier,
-            states,
-        )
+        fill_transition(forest, w, labeling.transition)
+        label_example(forest, e, w, penalty[e], labeling)
+        found = deviate_example(forest, e, slack, carrier, labeling)
         begin = bounds.indptr[n_rows]
         end = write_difference(
-            features,
             forest,
             e,
             states,
@@ -376,9 +320,9 @@ def visit_examples_in_pairs(
         )
         offset = weights[e] * penalty[e] * count_cost(forest, e, states)
         offset += margin - base_offsets[e]
-        label_example(features, forest, e, w, -np.inf, rewarded)
+        fill_transition(forest, w, rewarded.transition)
+        label_example(forest, e, w, -np.inf, rewarded)
         other_end = write_difference(
-            features,
             forest,
             e,
             rewarded.states,
@@ -403,13 +347,13 @@ def visit_examples_in_pairs(
             states = rewarded.states
         bounds.indptr[n_rows + 1] = end
         bounds.offsets[n_rows] = offset
-        if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
+        if link_if_higher(bounds, g, n_rows, w, dense, scratch):
             n_rows += 1
             for t in range(forest.offsets[e + 1] - forest.offsets[e]):
                 outputs[n_written] = states[t]
                 n_written += 1
         gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
-    return n_rows, n_written
+    return n_rows
 
 
 class ForestEpochs:
@@ -427,14 +371,20 @@ class ForestEpochs:
         """Visit these examples in turn."""
         task = self.task
         longest = int(np.diff(task.offsets)[order].max(initial=0))
+        n_inputs = np.diff(task.features.begins[task.offsets])[order]
+        # both labelings of every node: inputs, bias, edge and the two ends
+        most_entries = 2 * (int(n_inputs.max(initial=0)) + 2 * longest + 2)
         run_perceptron_epoch(
-            task.features,
             self.forest,
             order,
             self.n_steps,
             self.w,
             self.late,
             make_labeling_scratch(task.allowed.shape[1], longest),
+            np.empty(len(task.allowed), np.intp),
+            np.zeros(task.n_features),
+            np.empty(most_entries),
+            np.empty(most_entries, np.uint32),
         )
         self.n_steps += len(order)
 
@@ -449,40 +399,35 @@ class ForestEpochs:
 
 @kernel
 def run_perceptron_epoch(
-    features: NodeFeatures,
     forest: Forest,
     examples: Indices,
     n_steps: int,
     w: Array,
     late: Array,
     labeling: LabelingScratch,
+    predicted: Indices,
+    dense: Array,
+    values: Array,
+    columns: NDArray[np.uint32],
 ) -> None:
     """Add φ(ỹ) - φ(ŷ) to w wherever ŷ contradicts the annotation.
 
-    `late` gets that times the number of steps before.
+    `late` gets that times the number of steps before. `predicted`, for all nodes,
+    `dense` (d,), which is zero, and `values` and `columns`, for the largest difference,
+    are scratch.
     """
-    most_entries = 0
-    for e in examples:
-        first = forest.offsets[e]
-        last = forest.offsets[e + 1]
-        n_entries = features.begins[last] - features.begins[first]
-        most_entries = max(most_entries, 2 * (n_entries + 2 * (last - first) + 2))
     states = labeling.states
-    predicted = np.zeros(len(forest.parent), np.intp)
-    dense = np.zeros(len(w))
-    values = np.empty(most_entries)
-    columns = np.empty(most_entries, np.uint32)
     for e in examples:
         first = forest.offsets[e]
-        label_example(features, forest, e, w, 0.0, labeling)
+        fill_transition(forest, w, labeling.transition)
+        label_example(forest, e, w, 0.0, labeling)
         contradicts = False
         for v in range(first, forest.offsets[e + 1]):
             predicted[v] = states[v - first]
             contradicts |= not forest.allowed[v, states[v - first]]
         if contradicts:
-            label_example(features, forest, e, w, -np.inf, labeling)
+            label_example(forest, e, w, -np.inf, labeling)
             end = write_difference(
-                features,
                 forest,
                 e,
                 states,

@@ -41,7 +41,7 @@ def follow(
     n_entries = np.diff(bounds.indptr[: n_rows + 1])
     is_reference = (n_entries == 0) & (offsets == 0.0)
     is_moved = (n_changed[example] > 0) & ~is_reference
-    is_known = is_moved & (bounds.tags[:n_rows] >= 0)
+    is_known = is_moved & (working_set.tags[:n_rows] >= 0)
     is_unknown = is_moved & ~is_known
     slopes = _move_known(oracle, working_set, np.flatnonzero(is_known), old)
     _replace_rows(working_set, is_known, slopes)
@@ -49,7 +49,7 @@ def follow(
     _replace_rows(working_set, is_unknown, slopes)
     offset_change = (old_offsets - oracle.base_offsets)[example]
     offsets[is_unknown] += offset_change[is_unknown]
-    working_set.multiply(np.arange(len(oracle.examples)))
+    working_set.multiply()
 
 
 def _move_known(
@@ -64,7 +64,7 @@ def _move_known(
         lengths = oracle.lengths[example]
         n_before = np.cumsum(lengths) - lengths
         place = np.arange(lengths.sum()) + np.repeat(
-            bounds.tags[chunk] - n_before, lengths
+            working_set.tags[chunk] - n_before, lengths
         )
         nodes = oracle.task.nodes_of(example)
         before = oracle.outputs[place]

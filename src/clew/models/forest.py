@@ -15,8 +15,8 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.losses import Loss
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import _forest_kernels as kernels
-from clew.models import _forest_marginals as marginal_kernels
 from clew.models._forest_kernels import Forest
+from clew.models._forest_marginals import add_edge_probabilities, send_messages
 from clew.models._forest_online import ForestEpochs, ForestOracle, transpose_unary
 from clew.models.base import check_weights, identity
 from clew.models.examples import (
@@ -193,7 +193,9 @@ class ForestTask(NodeTask):
         if (parent < np.arange(len(parent))).all():
             return parent, np.arange(len(parent))
         order = np.empty_like(parent)
-        node = kernels.sort_topologically(parent, order)
+        mark = np.zeros(len(parent), dtype=np.int8)
+        path = np.empty_like(parent)
+        node = kernels.sort_topologically(parent, order, mark, path)
         if node >= 0:
             example = int(np.searchsorted(self.offsets, node, side="right")) - 1
             raise InputError(
@@ -210,22 +212,22 @@ class ForestTask(NodeTask):
         bias = S * self.features.n_inputs
         transition = bias + S * bool(model.bias)
         begin = transition + S * S
-        blocks = np.array([bias, transition, begin, begin + S], dtype=np.int64)
-        if not model.bias:
-            blocks[kernels.BIAS] = -1
-        if not model.boundary:
-            blocks[[kernels.BEGIN, kernels.END]] = -1
         return Forest(
-            self.offsets,
-            self.parent,
-            self.order,
-            self.allowed,
-            self.costs,
-            self.counted,
-            blocks,
-            np.array([1, self.features.n_inputs], dtype=np.int64),
-            float(model.label_scale_),
-            self.forbidden,
+            features=self.features,
+            offsets=self.offsets,
+            parent=self.parent,
+            order=self.order,
+            allowed=self.allowed,
+            costs=self.costs,
+            counted=self.counted,
+            bias=bias if model.bias else -1,
+            transition=transition,
+            begin=begin if model.boundary else -1,
+            end=begin + S if model.boundary else -1,
+            input_stride=1,
+            state_stride=self.features.n_inputs,
+            label_scale=float(model.label_scale_),
+            forbidden=self.forbidden,
         )
 
     def fingerprints(self) -> list[bytes]:
@@ -291,69 +293,67 @@ class ForestTask(NodeTask):
         found : ndarray of shape (n_examples,)
         """
         chosen = self._resolve_examples(examples)
-        forest = self.forest
-        scores, transition = self._compute_scores(w, space, loss_weight, chosen)
-        states = np.empty(len(scores), dtype=np.intp)
-        found = np.ones(len(chosen), dtype=bool)
-        messages = np.empty((3, scores.shape[1]))
-        kernels.maximize_examples(forest, chosen, transition, scores, messages, states)
-        if space is Space.INCOMPATIBLE:
-            longest = int(np.diff(self.offsets)[chosen].max(initial=0))
-            slack = np.empty((longest, scores.shape[1]))
-            carrier = np.empty(slack.shape, dtype=np.int64)
-            kernels.deviate_examples(
-                forest,
-                chosen,
-                transition,
-                scores,
-                messages,
-                slack,
-                carrier,
-                states,
-                found,
-            )
-        return states, found
-
-    def _compute_scores(
-        self, w: Array, space: Space, loss_weight: float, chosen: Indices
-    ) -> tuple[Array, Array]:
-        """Return the scores of nodes (n, S), with Δ, and of edges (S, S)."""
-        S = self.allowed.shape[1]
-        w = check_weights(w, self.n_features)
-        by_input = transpose_unary(w, S, self.features.n_inputs)
+        lengths = np.diff(self.offsets)[chosen]
+        longest = int(lengths.max(initial=0))
+        n_states = self.allowed.shape[1]
         penalty = loss_weight / self.scale
         if space is Space.COMPATIBLE:
             penalty = np.full(self.n_examples, -np.inf)
+        states = np.empty(lengths.sum(), dtype=np.intp)
+        found = np.ones(len(chosen), dtype=bool)
+        weights = self._arrange_weights(w)
+        scratch = kernels.make_labeling_scratch(n_states, longest)
+        if space is Space.INCOMPATIBLE:
+            kernels.label_incompatible_examples(
+                self.forest,
+                chosen,
+                weights,
+                penalty,
+                scratch,
+                np.empty((longest, n_states)),
+                np.empty((longest, n_states), dtype=np.int64),
+                states,
+                found,
+            )
+        else:
+            kernels.label_examples(
+                self.forest, chosen, weights, penalty, scratch, states
+            )
+        return states, found
+
+    def _arrange_weights(self, w: Array) -> Array:
+        """Return the weights with the unary block as (F, S)."""
+        w = check_weights(w, self.n_features)
+        return transpose_unary(w, self.allowed.shape[1], self.features.n_inputs)
+
+    def _compute_scores(self, w: Array, chosen: Indices) -> tuple[Array, Array]:
+        """Return the scores of nodes (n, S) and of edges (S, S)."""
+        S = self.allowed.shape[1]
         n_nodes = int(np.diff(self.offsets)[chosen].sum())
         scores = np.empty((n_nodes, S))
         transition = np.empty((S, S))
         kernels.score_examples(
-            self.features, self.forest, chosen, by_input, penalty, scores, transition
+            self.forest, chosen, self._arrange_weights(w), scores, transition
         )
         return scores, transition
 
     def max_marginals(self, w: Array) -> Array:
         """(nodes, S) the best score with y_v = s, less the best score."""
         chosen = np.arange(self.n_examples)
-        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
-        nodes = np.empty_like(scores)
-        rest = np.empty_like(scores)
-        no_weights = np.empty((0, 0))
-        marginal_kernels.send_messages(
-            self.forest, chosen, transition, no_weights, 0.0, scores, rest, nodes
+        scores, transition = self._compute_scores(w, chosen)
+        _, nodes, _ = send_messages(
+            self.forest, chosen, transition, np.empty((0, 0)), 0.0, scores
         )
         return np.asarray(nodes - nodes.max(axis=1, keepdims=True))
 
     def log_marginals(self, w: Array) -> Array:
         """(nodes, S) log P(y_v = s)."""
         chosen = np.arange(self.n_examples)
-        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
-        nodes = np.empty_like(scores)
-        rest = np.empty_like(scores)
+        scores, transition = self._compute_scores(w, chosen)
         highest = transition.max()
         weights = np.exp(transition - highest)
-        marginal_kernels.send_messages(
-            self.forest, chosen, transition, weights, highest, scores, rest, nodes
+        _, nodes, _ = send_messages(
+            self.forest, chosen, transition, weights, highest, scores
         )
         return np.asarray(nodes - logsumexp(nodes, axis=1, keepdims=True))
 
@@ -369,7 +369,9 @@ class ForestTask(NodeTask):
             Σ_n share_n E[φ_n].
         """
         chosen = self._resolve_examples(examples)
-        scores, transition = self._compute_scores(w, space, 0.0, chosen)
+        scores, transition = self._compute_scores(w, chosen)
+        if space is Space.COMPATIBLE:
+            scores[~self.allowed[self.nodes_of(chosen)]] = -np.inf
         totals, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
         return totals, self._expect_features(nodes, edges, chosen)
 
@@ -386,7 +388,7 @@ class ForestTask(NodeTask):
         gradient : ndarray of shape (d,)
         """
         chosen = self._resolve_examples(examples)
-        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
+        scores, transition = self._compute_scores(w, chosen)
         compatible = np.where(self.allowed[self.nodes_of(chosen)], scores, -np.inf)
         log_all, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
         log_compatible, compatible_nodes, compatible_edges = self._sum_outputs(
@@ -414,16 +416,23 @@ class ForestTask(NodeTask):
     ) -> tuple[Array, Array, Array]:
         """Return log Z of each example, and shares of P(y_v = s) and of edges."""
         forest = self.forest
-        nodes = np.empty_like(scores)
-        rest = np.empty_like(scores)
         highest = transition.max()
         weights = np.exp(transition - highest)
-        totals = marginal_kernels.send_messages(
-            forest, chosen, transition, weights, highest, scores, rest, nodes
+        totals, nodes, rest = send_messages(
+            forest, chosen, transition, weights, highest, scores
         )
         edges = np.zeros_like(transition)
-        marginal_kernels.add_edge_probabilities(
-            forest, chosen, transition, weights, share, scores, rest, edges
+        add_edge_probabilities(
+            forest,
+            chosen,
+            transition,
+            weights,
+            share,
+            scores,
+            rest,
+            np.empty_like(edges),
+            np.empty(len(edges)),
+            edges,
         )
         lengths = np.diff(self.offsets)[chosen]
         probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
@@ -485,7 +494,6 @@ class ForestTask(NodeTask):
         mistakes = np.zeros(len(chosen))
         dense = np.zeros(self.n_features)
         kernels.write_features(
-            self.features,
             self.forest,
             chosen,
             found,

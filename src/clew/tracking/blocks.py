@@ -49,7 +49,7 @@ from clew.tracking.solve import solve_pairs
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.utils.progress import ProgressBar
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Of a block's file and of how it is solved; other versions are solved again."""
 PAIRS_PER_BLOCK = 16
 """Enough that reading the shared frame twice costs little, and few enough that a movie
@@ -192,7 +192,9 @@ class BlockProblem:
             b"" if self.annotations is None else self.annotations.content_key(),
         )
         digest = hashlib.blake2b(repr(settings).encode(), digest_size=20)
-        digest.update(np.ascontiguousarray(self.w, dtype="<f8").tobytes())
+        for weights in (self.w, self.builder.weights):
+            if weights is not None:
+                digest.update(np.ascontiguousarray(weights, dtype="<f8").tobytes())
         first = self.builder.frames_of_pair(self.pairs.start).start
         for frame in range(first, self.pairs.stop + 1):
             # A source without a digest is never taken for another.

@@ -550,7 +550,7 @@ class Tracker(Parametrized):
             map_function=executor.map,
         )
         self.event_kinds_ = profile.event_kinds
-        return FramePairBuilder(source, profile)
+        return FramePairBuilder(source, profile, w)
 
     def save(self, path: str | Path) -> None:
         """Write the weights with all that `track` needs to one file, for `clew.load`."""

@@ -1,7 +1,9 @@
 """Compiled functions: Numba with the options of this package.
 
-Numba compiles for about a second per hundred lines, so kernels use scalar loops, get
-their scratch arrays from Python, and take each argument in one type only.
+Numba compiles for about a second per hundred lines, so kernels use scalar loops and
+take each argument in one type only. They get their scratch arrays from Python: without
+counts of references, which no array that Python holds needs, they compile faster and
+cannot make arrays.
 """
 
 from __future__ import annotations
@@ -17,11 +19,17 @@ R = TypeVar("R")
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, and store the code for later processes."""
-    options = {"cache": True, "nogil": True, "no_cfunc_wrapper": True}
-    return cast(Callable[P, R], njit(error_model="numpy", **options)(function))
+    return _compile(function, cache=True)
 
 
 def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that only kernels call, without a wrapper for Python."""
-    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast(Callable[P, R], njit(error_model="numpy", **options)(function))
+    return _compile(function, no_cpython_wrapper=True)
+
+
+def _compile(function: Callable[P, R], **options: bool) -> Callable[P, R]:
+    """Return Numba's dispatcher of a function."""
+    common = {"nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
+    return cast(
+        Callable[P, R], njit(error_model="numpy", **common, **options)(function)
+    )

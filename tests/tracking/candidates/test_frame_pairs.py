@@ -1,5 +1,7 @@
 """Frame pairs: scores by block are scores by row, and annotated events are always among the candidates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,61 @@ def test_a_pair_is_the_same_with_the_flow_of_the_pair_before():
     assert corrected.is_flow_corrected
     again = builder.build(2, previous=corrected)
     np.testing.assert_array_equal(again.features.toarray(), alone.features.toarray())
+
+
+def growing(seed=0, growth=1.35, side=7):
+    """Two frames of a colony that moves apart; every fifth cell divides."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(
+        np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    before = 20 * (grid + rng.uniform(-0.2, 0.2, grid.shape))
+    center = before.mean(axis=0)
+    after = center + growth * (before - center) + rng.normal(scale=1, size=before.shape)
+    divides = np.arange(len(before)) % 5 == 0
+    half = np.where(divides[:, None], rng.normal(scale=1, size=before.shape), 0)
+    half *= 5 / np.maximum(np.linalg.norm(half, axis=1, keepdims=True), 1e-9)
+    after = np.concatenate([after + half, after[divides] - half[divides]])
+    frame = np.repeat([0, 1], [len(before), len(after)])
+    label = np.concatenate([1 + np.arange(len(before)), 1 + np.arange(len(after))])
+    return DetectionTable(frame, label, np.concatenate([before, after]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_chosen_flow_scores_at_least_as_much(seed):
+    source = growing(seed)
+    profile = estimate_profile(source, source.has)
+    w = Tracker.generic().weights_for(profile)
+    plain = FramePairBuilder(source, profile).build(0)
+    chosen = FramePairBuilder(source, profile, w).build(0)
+    assert chosen.solve(w).value >= plain.solve(w).value
+    fresh = replace(chosen, solved=None).solve(w)
+    np.testing.assert_array_equal(chosen.solve(w).chosen, fresh.chosen)
+
+
+def test_a_growing_colony_is_followed_to_its_rim():
+    n_missed = []
+    for seed in range(8):
+        source = growing(seed)
+        profile = estimate_profile(source, source.has)
+        w = Tracker.generic().weights_for(profile)
+        for weights in (None, w):
+            pair = FramePairBuilder(source, profile, weights).build(0)
+            events = pair.candidates.table(pair.a, pair.b, pair.solve(w).chosen)
+            first = events.targets[:, 0]
+            is_right = (events.sources[:, 0] == first) & (first > 0)
+            n_missed.append(len(pair.a) - np.count_nonzero(is_right))
+    without, with_weights = np.reshape(n_missed, (8, 2)).sum(axis=0)
+    assert with_weights < without / 2
+
+
+def test_known_moves_hold_in_the_chosen_flow():
+    source = flowing()
+    profile = estimate_profile(source, source.has)
+    w = Tracker.generic().weights_for(profile)
+    builder = FramePairBuilder(source, profile, w)
+    known = moves(2, (41, 50), (50, 41))
+    pair = builder.build(2, known.events, known.select_moves())
+    assert pair.is_flow_corrected
+    assert pair.solved is None
+    assert len(pair.find_annotated(known)) == 2

@@ -117,6 +117,22 @@ def test_program_is_named(unpack):
     assert "read as a table of btrack" in open_lineage(unpack("btrack-0.7.0.csv")).notes
 
 
+@pytest.mark.parametrize(
+    ("program", "columns"), [("trackpy", "particle"), ("laptrack", "track_id,tree_id")]
+)
+def test_tracks_that_were_added_to_a_table_of_clew_are_read(tmp_path, program, columns):
+    rows = [f"frame,track,parent,y,x,{columns}"]
+    # clew joins the cell in frame 0 to another one than the program does
+    for t, track, y in ((0, 1, 0), (0, 2, 9), (1, 1, 9), (1, 2, 0)):
+        theirs = 4 + (y == 0)
+        rows.append(f"{t},{track},0,{y},0,{theirs}" + ",0" * columns.count(","))
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    lineage = open_lineage(tmp_path / "t.csv")
+    assert f"read as a table of {program}" in lineage.notes
+    lengths = [np.ptp(lineage.position[lineage.track == k, 0]) for k in (4, 5)]
+    assert lengths == [0, 0]
+
+
 def test_spots_without_edges_are_refused(tmp_path):
     name = "trackmate-7-from-specification-spots.csv"
     (tmp_path / "spots.csv").write_text((FOLDER / name).read_text())

@@ -246,3 +246,23 @@ def test_skipped_frame_of_a_partial_track_is_unknown(tmp_path):
     path = write_tracks(tmp_path / "u.csv", CELLS[is_track])
     known = read_annotations(path, movie, complete=False)
     assert Event.GAP in set(known.events.event)
+
+
+def test_cell_that_a_graph_marks_as_false_takes_part_in_nothing(tmp_path):
+    graph = nx.DiGraph()
+    cells = [row for row in CELLS if row[2] == 3]
+    cells += [row for row in CELLS if (row[0], row[2]) in ((2, 4), (4, 5))]
+    for number, (t, _, track, _, y, x) in enumerate(cells):
+        graph.add_node(number, t=t, y=y, x=x, false=int(track == 4))
+        if number and cells[number - 1][2] == track:
+            graph.add_edge(number - 1, number)
+    geff.write(
+        graph,
+        tmp_path / "a.geff",
+        axis_names=["t", "y", "x"],
+        axis_types=["time", "space", "space"],
+    )
+    found = set(read_annotations(tmp_path / "a.geff", MOVIE, complete=False).events)
+    label = 20 - 3
+    ends = {event for event in found if event[1] != Event.MOVE}
+    assert ends == {(1, Event.APPEAR, (), (label,)), (2, Event.DISAPPEAR, (label,), ())}

@@ -2,6 +2,7 @@
 
 import csv
 
+import geff.core_io
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.geff import write_geff
 from clew.tracking.io.submission import write_submission
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tracks_csv import write_track_table
@@ -79,6 +81,11 @@ def test_false_detections_are_marked_and_left_out_of_submissions(tmp_path):
         rows = [row for row in csv.DictReader(file) if row["false"] == "1"]
     assert [(row["frame"], row["label"]) for row in rows] == [("2", "17")]
     assert read_detections(tmp_path / "tracks.csv").user_columns is None
+    write_geff(tmp_path / "a.geff", lineage)
+    nodes = geff.core_io.read_to_memory(tmp_path / "a.geff")["node_props"]
+    is_false = nodes["false"]["values"]
+    assert nodes["t"]["values"][is_false].tolist() == [2]
+    assert nodes["seg_id"]["values"][is_false].tolist() == [17]
     write_submission(tmp_path / "s.csv", lineage, "movie")
     with (tmp_path / "s.csv").open() as file:
         kinds = list(csv.DictReader(file))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,11 +16,17 @@ from clew.tracking.detections import Detections, Source, take_window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.flow import Flow, estimate_flow, shift_detections
 from clew.tracking.flow.nearest_points import find_mutual_nearest
+from clew.tracking.flow.refined_flow import predicts_better, propose_flows
 from clew.tracking.scales import ball_volume
 from clew.tracking.user_columns import SourceWithColumns
 
 if TYPE_CHECKING:
     from clew.tracking.profile import MovieProfile
+
+MIN_GAIN = 1e-9
+"""A smaller difference between two scores is rounding."""
+MIN_CHANGE = 0.05
+"""Flows that differ by less, in diameters of a cell, lead to the same events."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class FramePair:
     """Requested events that were not candidates by themselves."""
     is_flow_corrected: bool = False
     """Whether the flow was estimated with known moves."""
+    solved: tuple[Array, Assignment] | None = None
+    """Weights, and the best choice of events by them, where the flow was chosen so."""
 
     @property
     def features(self) -> Any:
@@ -58,6 +66,10 @@ class FramePair:
 
     def solve(self, w: Array, pinned: Mapping[int, int] | None = None) -> Assignment:
         """Return the best consistent choice of candidates, given `pinned` ones."""
+        if self.solved is not None and not pinned:
+            weights, answer = self.solved
+            if np.array_equal(weights, w):
+                return answer
         return assign(self.candidates, self.scores(w), pinned)
 
     @property
@@ -133,12 +145,49 @@ def contradicts_moves(
     return bool((expected != b.rows(moves.targets[:, 0])).any())
 
 
+def solve_with_moves(
+    pair: FramePair, w: Array, known_moves: EventTable | None
+) -> Assignment:
+    """Find the best choice of events of a frame pair that has all known moves."""
+    pinned = (
+        {} if known_moves is None else dict.fromkeys(pair.find_events(known_moves), 1)
+    )
+    return pair.solve(w, pinned)
+
+
+def measure_displacements(pair: FramePair, answer: Assignment) -> Array:
+    """Measure how far the cells of the first frame go in the chosen events.
+
+    A cell with two targets goes to their center of mass.
+
+    Returns
+    -------
+    ndarray of shape (n, ndim)
+        NaN for cells without a target, and for those that merge.
+    """
+    sources = pair.candidates.sources[answer.chosen]
+    targets = pair.candidates.targets[answer.chosen]
+    is_link = (sources[:, 0] >= 0) & (sources[:, 1] < 0) & (targets[:, 0] >= 0)
+    source = sources[is_link, 0]
+    first, second = targets[is_link].T
+    volume = pair.b.columns.get("volume", np.ones(len(pair.b)))
+    share = np.where(second >= 0, volume[second] / (volume[first] + volume[second]), 0)
+    end = pair.b.position
+    middle = (1 - share)[:, None] * end[first] + share[:, None] * end[second]
+    displacement = np.full_like(pair.a.position, np.nan)
+    displacement[source] = middle - pair.a.position[source]
+    return displacement
+
+
 @dataclass(frozen=True)
 class FramePairBuilder:
     """Builds the frame pairs of one movie on demand."""
 
     source: Source
     profile: MovieProfile
+    weights: Array | None = None
+    """Choose between flows by the score of the events that they lead to; None to keep
+    the flow that the positions of the cells suggest."""
 
     def __len__(self) -> int:
         """Return the number of frame pairs."""
@@ -205,44 +254,84 @@ class FramePairBuilder:
         ):
             corrections = known_moves
             a, b, flow = self._estimate_flow(frame, before, known_moves)
-        moved_a = shift_detections(a, flow.shift)
-        overlap = self.source.overlap(frame, flow.shift)
-        links = None
-        if isinstance(self.source, SourceWithColumns):
-            links = self.source.find_links(a, b)
-
-        def find_with(extra: EventTable | None) -> Candidates:
-            return find_candidates(
-                moved_a,
-                b,
-                reach=profile.reach,
-                neighbours=profile.neighbours,
-                overlap=overlap,
-                links=links,
-                events=profile.events,
-                extra=extra,
-            )
-
+        pair = self._improve_flow(self._assemble(a, b, flow), corrections)
         n_added = 0
-        chosen = find_with(None)
-        if annotated is not None and len(annotated):
-            n_added = int((chosen.find(annotated, a, b) < 0).sum())
-            chosen = find_with(annotated) if n_added else chosen
-        blocks = compute_feature_blocks(
-            chosen, moved_a, b, overlap, profile.scales, profile.groups, links
-        )
+        if annotated is not None:
+            n_added = int((pair.candidates.find(annotated, a, b) < 0).sum())
+        if n_added:
+            pair = self._assemble(a, b, pair.flow, annotated)
         tables = [table for table in (annotated, corrections) if table is not None]
-        return FramePair(
-            a,
-            b,
-            chosen,
-            blocks,
-            profile,
-            flow,
+        return replace(
+            pair,
             key=b"".join(table.row_keys().tobytes() for table in tables),
             n_added=n_added,
             is_flow_corrected=corrections is not None,
         )
+
+    def _assemble(
+        self,
+        a: Detections,
+        b: Detections,
+        flow: Flow,
+        annotated: EventTable | None = None,
+    ) -> FramePair:
+        """Find the candidates after a flow, and compute their features."""
+        profile = self.profile
+        moved_a = shift_detections(a, flow.shift)
+        overlap = self.source.overlap(a.frame, flow.shift)
+        links = None
+        if isinstance(self.source, SourceWithColumns):
+            links = self.source.find_links(a, b)
+        candidates = find_candidates(
+            moved_a,
+            b,
+            reach=profile.reach,
+            neighbours=profile.neighbours,
+            overlap=overlap,
+            links=links,
+            events=profile.events,
+            extra=annotated,
+        )
+        blocks = compute_feature_blocks(
+            candidates, moved_a, b, overlap, profile.scales, profile.groups, links
+        )
+        return FramePair(a, b, candidates, blocks, profile, flow)
+
+    def _improve_flow(
+        self, pair: FramePair, known_moves: EventTable | None
+    ) -> FramePair:
+        """Follow the flow with which the best choice of events scores most.
+
+        Flows that the chosen events suggest are tried until none scores more. Where cells do not move alike, a flow is tried only if it predicts
+        the chosen events significantly better.
+        """
+        if self.weights is None:
+            return pair
+        answer = solve_with_moves(pair, self.weights, known_moves)
+        while True:
+            links = measure_displacements(pair, answer)
+            best, best_answer = pair, answer
+            for flow in self._propose_flows(pair, links):
+                other = self._assemble(pair.a, pair.b, flow)
+                other_answer = solve_with_moves(other, self.weights, known_moves)
+                if other_answer.value > best_answer.value + MIN_GAIN:
+                    best, best_answer = other, other_answer
+            if best is pair:
+                solved = None if known_moves is not None else (self.weights, answer)
+                return replace(pair, solved=solved)
+            pair, answer = best, best_answer
+
+    def _propose_flows(self, pair: FramePair, links: Array) -> Iterator[Flow]:
+        """Yield flows that are worth trying, given the displacements of some cells."""
+        shift = pair.flow.shift
+        if shift is None:
+            shift = np.zeros_like(links)
+        least = MIN_CHANGE * self.profile.scales.diameter
+        for other in propose_flows(pair.a, pair.b, links, shift):
+            is_near = np.linalg.norm(other - shift, axis=1).max() < least
+            follows_flow = self.profile.motion.follows_flow
+            if not is_near and (follows_flow or predicts_better(links, other, shift)):
+                yield replace(pair.flow, shift=other)
 
     def _estimate_flow(
         self,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -210,7 +211,7 @@ class Matcher:
         return np.hstack([self.x + shift, self.appearance_x])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Registration:
     """Estimates the flow between two frames."""
 
@@ -218,10 +219,8 @@ class Registration:
     around: Indices
     """(n, 3 n_neighbors) cells of the first frame around each, nearest first, starting
     with itself; enough of them are linked."""
-    spacing: float
-    """Median distance between neighbors in the first frame."""
-    graph: NeighborGraph
-    """Cells of the first frame with 3 ndim or more neighbors that move alike."""
+    distance: Array
+    """(n, 3 n_neighbors) to each of them."""
     settings: RegistrationSettings = SETTINGS
 
     @classmethod
@@ -233,16 +232,20 @@ class Registration:
         settings: RegistrationSettings = SETTINGS,
     ) -> Self:
         """Prepare (n, ndim) and (m, ndim) positions, by place alone."""
-        n, ndim = x.shape
-        k = min(3 * settings.n_neighbors, n)
+        k = min(3 * settings.n_neighbors, len(x))
         distance, around = cKDTree(x).query(x, k=np.arange(1, k + 1))
-        return cls(
-            Matcher.from_positions(x, y, known),
-            around,
-            float(np.median(distance[:, 1])) or 1.0,
-            NeighborGraph.from_nearest(x, distance, around, 3 * ndim),
-            settings,
-        )
+        return cls(Matcher.from_positions(x, y, known), around, distance, settings)
+
+    @cached_property
+    def spacing(self) -> float:
+        """Median distance between neighbors in the first frame."""
+        return float(np.median(self.distance[:, 1])) or 1.0
+
+    @cached_property
+    def graph(self) -> NeighborGraph:
+        """Cells of the first frame with 3 ndim or more neighbors that move alike."""
+        x = self.matcher.x
+        return NeighborGraph.from_nearest(x, self.distance, self.around, 3 * x.shape[1])
 
     def with_appearance(
         self, source: Detections, target: Detections, shift: Array
@@ -342,8 +345,10 @@ class Registration:
             previous = partner
         return shift
 
-    def smooth_flow(self, shift: Array) -> Array:
+    def smooth_flow(self, shift: Array, partner: Indices | None = None) -> Array:
         """Krige a flow (n, ndim) once more, with as much noise as its links allow.
+
+        Links are those after the flow, unless (n,) partners are given, -1 for none.
 
         Links were made with a flow that bends to them, so little noise looks better
         than it is. Hence the **one standard error rule** (Breiman et al. 1984): the
@@ -351,7 +356,8 @@ class Registration:
         more than the standard error of the difference.
         """
         matcher = self.matcher
-        partner = matcher.find_partners(shift)
+        if partner is None:
+            partner = matcher.find_partners(shift)
         rows = np.flatnonzero(partner >= 0)
         if len(rows) < MIN_CELLS:
             return shift
@@ -376,11 +382,7 @@ class Registration:
     def fits_better(self, shift: Array, other: Array) -> bool:
         """Whether a flow brings cells nearer to others than another (paired t-test)."""
         gain = self.measure_misfits(other) - self.measure_misfits(shift)
-        error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
-        if error == 0:
-            return bool(gain.mean() > 0)
-        p_value = stdtr(len(gain) - 1, -gain.mean() / error)
-        return bool(p_value < self.settings.level)
+        return is_significantly_positive(gain, self.settings.level)
 
     def _krige_flow(self, shift: Array, partner: Indices, nugget: float) -> Array:
         """Krige (n, ndim) the flow from links; `partner` (n,) is -1 for no link."""
@@ -406,6 +408,15 @@ class Registration:
             settings.length * self.spacing,
         )
         return prediction
+
+
+def is_significantly_positive(gain: Array, level: float = SETTINGS.level) -> bool:
+    """Whether a paired t-test finds the mean of (n,) gains above zero."""
+    error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+    if error == 0:
+        return bool(gain.mean() > 0)
+    p_value = stdtr(len(gain) - 1, -gain.mean() / error)
+    return bool(p_value < level)
 
 
 def register_frames(

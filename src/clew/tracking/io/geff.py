@@ -4,8 +4,9 @@ Nodes are detections with the properties t (frame), z, y, x (physical position),
 seg_id (label), track_id (as in all formats of clew), tracklet_id and lineage_id (as
 GEFF defines them). Edges lead forward in time, over a gap by two frames, and have an
 event (its number in the list of events in the metadata), a confidence, which may be
-infinite, and a probability of being right. Events without an edge are properties of nodes: appear_confidence and
-disappear_confidence are missing where a detection did not appear or disappear.
+infinite, and a probability of being right. Events without an edge are properties of
+nodes: appear_confidence and disappear_confidence are missing where a detection did not
+appear or disappear. Detections that are no cells are marked as false.
 
 A graph of annotations has the annotated cells only, with infinite confidences. The
 metadata say that it is partial, and list the events that did not happen.
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
+from clew.tracking.detections import DetectionTable
 from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.io.manifest import warn_if_file_changed
@@ -38,10 +40,11 @@ from clew.tracking.io.staging import (
     refuse_interrupted_write,
     stage_files,
 )
-from clew.tracking.io.tracks_csv import AXES
+from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie, as_parts
+from clew.tracking.lineage.tracks import find_false_detections
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
 from clew.utils.storage import read_bytes
@@ -120,7 +123,7 @@ def _read_attributes(path: str | Path) -> Any:
 def write_geff(
     path: str | Path,
     lineage: Lineage | TrackedMovie,
-    movie: Movie | None = None,
+    movie: Movie | DetectionTable | None = None,
     masks: str | None = None,
 ) -> None:
     """Write a lineage as a whole, block by block.
@@ -130,7 +133,7 @@ def write_geff(
     path : str or Path
         Folder to write. A GEFF that exists is replaced; anything else is refused.
     lineage : Lineage or TrackedMovie
-    movie : Movie, optional
+    movie : Movie or DetectionTable, optional
         Adds its name and spacing to the metadata.
     masks : str, optional
         Path of label images with the ids of tracks, relative to the graph.
@@ -149,18 +152,20 @@ def write_geff(
         stage_files(folder, path.name, owns) as stage,
         graph_columns(stage, tracked) as (nodes, edges),
     ):
-        _write_columns(stage / path.name, nodes, edges, tracked.n_frames, movie, masks)
+        _write_columns(stage / path.name, nodes, edges, tracked, movie, masks)
 
 
 def _write_columns(
     path: Path,
     nodes: NodeColumns,
     edges: EdgeColumns,
-    n_frames: int,
-    movie: Movie | None,
+    tracked: TrackedMovie,
+    movie: Movie | DetectionTable | None,
     masks: str | None,
 ) -> None:
     """Write the columns of a lineage."""
+    tracks = tracked.tracks
+    false = tracks.id[find_false_detections(tracks)]
     axes = AXES[-nodes.position.shape[1] :]
     properties = {"t": _make_property(nodes.frame)}
     properties |= _make_position_properties(axes, nodes.position)
@@ -170,17 +175,20 @@ def _write_columns(
         "tracklet_id": _make_property(nodes.segment),
         "lineage_id": _make_property(nodes.family),
         RECOVERED: _make_property(nodes.recovered.astype(bool)),
+        FALSE: _make_property(np.isin(nodes.track, false)),
     }
     for event, name in NODE_CONFIDENCE.items():
         missing = nodes.accompanied[event]
         properties[name] = _make_property(nodes.alone[event], missing)
     extra = {
-        "n_frames": n_frames,
+        "n_frames": tracked.n_frames,
         "events": [str(event) for event in Event],
         COMPLETE: True,
     }
     if movie is not None:
-        extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
+        extra["movie"] = movie.name
+    if movie is not None and movie.spacing is not None:
+        extra["spacing"] = list(movie.spacing)
     metadata = _make_metadata(
         axes,
         extra,
@@ -229,11 +237,14 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         "seg_id": _make_property(nodes[:, 1]),
     }
     properties |= _make_position_properties(axes, _locate_nodes(movie, nodes))
+    is_false = np.ones(len(nodes), dtype=bool)
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)
         only_cell = node[events.event == event].max(axis=1)
         missing[only_cell] = False
+        is_false &= ~missing
         properties[name] = _make_property(np.full(len(nodes), np.inf), missing)
+    properties[FALSE] = _make_property(is_false)
     edge_properties = {
         EVENT: _make_property(events.event[row]),
         CONFIDENCE: _make_property(np.full(len(row), np.inf)),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array
+from clew.learning.task import Array, Mask
 from clew.tracking.events import Labels
 from clew.tracking.io.geff import (
     LABEL_NAMES,
@@ -25,7 +25,7 @@ from clew.tracking.io.geff import (
     parse_links,
 )
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
-from clew.tracking.io.tracks_csv import AXES
+from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.utils.validation import is_number
 
 NO_UNITS = (None, "", "frame", "frames", "pixel", "pixels", "px")
@@ -58,22 +58,12 @@ def _list_folders(path: Path) -> Iterator[Path]:
 
 def read_nested_geff(path: Path) -> PointLineage | None:
     """Read the GEFF that a folder is or has; None if there is none."""
-    graph = find_geff(path)
-    return None if graph is None else read_geff_lineage(graph)
+    found = find_geff(path)
+    return None if found is None else read_geff_lineage(found)
 
 
-def read_geff_lineage(path: str | Path) -> PointLineage:
-    """Read the tracks and positions of a GEFF.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    lineage : PointLineage
-    """
-    path = Path(path)
+def read_geff_lineage(path: Path) -> PointLineage:
+    """Read the tracks and positions of a GEFF."""
     graph = load_graph(path)
     where = str(path)
     nodes = graph["node_props"]
@@ -95,11 +85,13 @@ def read_geff_lineage(path: str | Path) -> PointLineage:
         position[order],
         links,
         where,
+        is_false=_parse_marks(nodes, order),
         tracklet=_parse_column(nodes, (tracklets, *TRACKLETS), order),
         label=_parse_column(nodes, LABEL_NAMES, order),
         is_complete=_read_flag(extra),
         n_estimated=float(estimated) if is_number(estimated) else None,
         is_physical=is_physical,
+        made_from=_read_origin(extra),
         notes=() if note is None else (note,),
     )
 
@@ -188,6 +180,26 @@ def _parse_column(
         if is_whole and (missing is None or not np.asarray(missing).any()):
             return np.asarray(values[order].astype(np.int64))
     return None
+
+
+def _parse_marks(nodes: Properties, order: NDArray[np.intp]) -> Mask:
+    """(n,) nodes that are marked as no cell."""
+    marks = np.zeros(len(order), dtype=bool)
+    if FALSE in nodes:
+        values = np.asarray(nodes[FALSE]["values"])
+        missing = nodes[FALSE]["missing"]
+        if values.ndim == 1 and values.dtype.kind in "biu":
+            marks = values[order] != 0
+            marks &= True if missing is None else ~np.asarray(missing, bool)[order]
+    return marks
+
+
+def _read_origin(extra: Any) -> dict[str, Any] | None:
+    """What clew wrote of the movie, if it made the graph of one."""
+    clew = extra.get("clew")
+    if not isinstance(clew, dict) or "spacing" not in clew:
+        return None
+    return {"spacing": clew["spacing"]}
 
 
 def _read_flag(extra: Any) -> bool | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clew.errors import InputError
+from clew.errors import ClewError, InputError
 from clew.learning.task import Indices
 from clew.tracking.io.point_lineage import (
     PointLineage,
@@ -24,7 +24,7 @@ from clew.tracking.io.point_lineage import (
     measure_extent,
 )
 from clew.tracking.lineage.lineage import Lineage
-from clew.utils.storage import write_bytes
+from clew.utils.storage import read_bytes, write_bytes
 
 MODEL = "model.raw"
 HEADER = b"\xac\xed\x00\x05"
@@ -47,7 +47,10 @@ PROJECT = """<?xml version="1.0" encoding="UTF-8"?>
 """
 RADIUS = 1.0
 """Radius of a spot. Mastodon needs one, and points have none."""
-MAX_BYTES = 2**32
+MAX_BYTES = 2**28
+"""Bytes that a small file may unpack to."""
+MAX_RATIO = 50
+"""Highest compression of a larger model; that of positions is 3 at most."""
 SPOT = np.dtype(
     [
         ("position", "<f8", 3),
@@ -100,12 +103,18 @@ def _read_bytes(path: Path) -> bytes:
     """Read the file of spots and links."""
     try:
         if path.is_dir():
-            return (path / MODEL).read_bytes()
+            return read_bytes(path / MODEL)
         with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(MODEL).file_size > MAX_BYTES:
-                raise InputError(f"{path}: {MODEL} is larger than 4 GB")
-            return archive.read(MODEL)
-    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError) as error:
+            info = archive.getinfo(MODEL)
+            if info.file_size > max(MAX_BYTES, MAX_RATIO * info.compress_size):
+                raise InputError(
+                    f"{path}: {MODEL} unpacks from {info.compress_size:,} to "
+                    f"{info.file_size:,} bytes; it is made to exhaust memory"
+                )
+            return archive.read(info)
+    except ClewError:
+        raise
+    except Exception as error:  # zipfile and its codecs raise nearly anything
         raise InputError(
             f"{path} cannot be read as a project of Mastodon ({error}); expected a zip "
             f"with {MODEL}"
@@ -135,7 +144,7 @@ def _take_records(
 ) -> tuple[Records, bytes]:
     """Take a number and as many records; also return the bytes after them."""
     try:
-        (n,) = struct.unpack(">i", data[:4])
+        (n,) = struct.unpack(">I", data[:4])
         records = np.frombuffer(data, kind, n, offset=4)
     except (struct.error, ValueError) as error:
         raise InputError(

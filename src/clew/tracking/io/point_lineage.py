@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import MAX_FRAMES, MAX_NUMBER, check_frame_count
 from clew.tracking.events import Labels
 from clew.tracking.io.delimited import parse_integer
@@ -231,6 +231,7 @@ def make_lineage_of_links(
     source: str,
     *,
     tracklet: Labels | None = None,
+    is_false: Mask | None = None,
     **facts: Any,
 ) -> PointLineage:
     """Make a lineage of cells and links between them.
@@ -246,6 +247,8 @@ def make_lineage_of_links(
     tracklet : ndarray of shape (n,), optional
         Unbranched tracks by the file. A link between two of them is a division even
         if it is the only one from its cell.
+    is_false : ndarray of bool of shape (n,), optional
+        Cells that were marked as none. Those with links count as cells.
     **facts
         Further attributes of `PointLineage`.
 
@@ -275,6 +278,8 @@ def make_lineage_of_links(
         continues &= tracklet[earlier] == tracklet[later]
     track = 1 + label_components(n, earlier[continues], later[continues])
     branches = ~continues & ~is_merge
+    false = np.zeros(n, dtype=bool) if is_false is None else is_false.copy()
+    false[links] = False
     pairs = zip(
         track[later[branches]].tolist(), track[earlier[branches]].tolist(), strict=True
     )
@@ -286,6 +291,8 @@ def make_lineage_of_links(
         source,
         unknown_begin=np.unique(track[later[is_merge]]),
         unknown_end=np.unique(track[earlier[is_merge]]),
+        known_begin=track[false],
+        known_end=track[false],
         **facts,
     )
 

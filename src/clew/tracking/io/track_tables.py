@@ -27,9 +27,9 @@ from clew.tracking.io.delimited import (
     read_column_names,
     read_delimited,
 )
-from clew.tracking.io.formats import TABLES
+from clew.tracking.io.formats import TABLES, open_lineage
 from clew.tracking.io.manifest import require_intact
-from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.io.names import RESULT, RESULT_LINEAGES, TRUTH
 from clew.tracking.io.point_lineage import (
     PointLineage,
     make_lineage_of_links,
@@ -46,7 +46,6 @@ from clew.tracking.io.tables import (
 from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.tracks import Faults
 
-RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
 NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
@@ -66,13 +65,16 @@ def is_track_table(path: Path) -> bool:
 
 
 def read_result(folder: Path) -> PointLineage | None:
-    """Read the tables in a folder of results; None if it has masks."""
+    """Read the lineage in a folder of results; None if it has masks."""
     masks = (folder / RESULT, folder / TRUTH, folder / "TRA" / TRUTH)
-    tables = [folder / name for name in RESULT_TABLES if (folder / name).is_file()]
-    if not tables or any(file.is_file() for file in masks):
+    files = [folder / name for name in RESULT_LINEAGES if (folder / name).exists()]
+    if not files or any(file.is_file() for file in masks):
         return None
     manifest = require_intact(folder, ctc.is_result_file)
-    lineage = read_track_table(tables[0], str(folder))
+    if not TABLES.matches(files[0]):
+        lineage = open_lineage(files[0])
+        return lineage if isinstance(lineage, PointLineage) else None
+    lineage = read_track_table(files[0], str(folder))
     if manifest is None:
         return lineage
     return replace(lineage, made_from=manifest.made_from)
@@ -104,7 +106,7 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
         if form is CLEW and CELL_PARENTS.columns <= set(header):
             form = CELL_PARENTS if _has_parents_of_cells(path) else CLEW
     kind = "node" if "node" in form.names else "track"
-    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), rename_axes)
+    table = read_table(path, form.aliases, ("frame", kind, "y", "x"), form.rename)
     if not len(table):
         raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
@@ -365,6 +367,13 @@ class TableForm:
     merges: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
 
+    def rename(self, header: list[str]) -> list[str]:
+        """Rename axes, and columns of tracks that were there before the program ran."""
+        header = rename_axes(header)
+        taken = {name for name, theirs in self.names.items() if {*theirs} & {*header}}
+        older = taken & {"track"} if self is not CLEW else set()
+        return [f"{name}_before" if name in older else name for name in header]
+
     @property
     def aliases(self) -> Aliases:
         """Columns to read, with the names that are accepted."""
@@ -435,11 +444,13 @@ NAPARI_FORM = TableForm("napari", frozenset({"id", "t", "y", "x"}), {"track": ("
 def find_form(header: Collection[str]) -> TableForm:
     """Find the form of a table of tracks by its columns."""
     names = set(header)
+    for form in FORMS:
+        # these programs add their columns to those of any table, as of a result
+        is_added = form.program in ("laptrack", "trackpy")
+        if form.columns <= names and (is_added or "track" not in names):
+            return form
     if "track" in names:
         return CLEW
-    for form in FORMS:
-        if form.columns <= names:
-            return form
     if CELL_PARENTS.columns <= names and "track_id" not in names:
         return CELL_PARENTS
     return NAPARI_FORM if names - {"z"} == NAPARI_FORM.columns else CLEW
