@@ -622,7 +622,7 @@ class Shard:
         return self.part is not None
 
 
-class DaskTask:
+class DaskTask(Task):
     """Shards on a Dask cluster as one Task.
 
     Parameters
@@ -644,10 +644,9 @@ class DaskTask:
         descriptions = [answer.result() for answer in answers]
         n_features, spaces, is_exact, keys = zip(*descriptions, strict=True)
         self.n_examples = int(limits[-1])
-        self.n_features: int = n_features[0]
-        self.spaces: frozenset[Space] = frozenset.intersection(*spaces)
+        self.n_features = n_features[0]
+        self.spaces = frozenset.intersection(*spaces)
         self.loss_zero_iff_compatible = all(is_exact)
-        self.keys: Sequence[bytes] | None = None
         if None not in keys:
             self.keys = [key for shard_keys in keys for key in shard_keys]
 

@@ -45,7 +45,7 @@ from clew.learning.model_update import (
 )
 from clew.learning.result import Record, Result, Status, warn_if_not_converged
 from clew.learning.sparse_rows import subtract_sparse
-from clew.learning.task import Array, Indices, Task, dot, separate_examples
+from clew.learning.task import Array, Indices, Task, as_task, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
     check_callable,
@@ -241,11 +241,11 @@ def learn(
     result : Result
     """
     algorithm = Algorithm() if algorithm is None else algorithm
+    task = as_task(task)
     lam = check_positive(lam, "λ", LAMBDAS[1])
     if lam < LAMBDAS[0]:
         raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
     for argument, kind in (
-        (task, Task),
         (loss, Loss),
         (algorithm, Algorithm),
         (warm_start, Result | None),
@@ -263,8 +263,8 @@ def learn(
         loss = simplify(loss, task)
     require_spaces(loss, task)
     w = _check_start(task, start, warm_start)
-    finest = separate_examples(task) if algorithm.groups == "auto" else task
-    result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(
+    finest = task.separated() if algorithm.groups == "auto" else None
+    result = _Run(finest or task, loss, lam, regulariser, algorithm, callback).fit(
         w, warm_start
     )
     return replace(result, n_examples=task.n_examples)

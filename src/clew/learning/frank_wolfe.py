@@ -49,7 +49,6 @@ from clew.learning.task import (
     Space,
     Task,
     dot,
-    online_task,
 )
 
 ROOM = 1.25
@@ -543,7 +542,7 @@ def uses_stochastic_phase(
     if answers_one_at_a_time(task, loss) and n_groups == task.n_examples:
         return True
     by_ascent = choose_solver(algorithm.solver, task.n_features) == "ascent"
-    is_large = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
+    is_large = task.is_online or task.n_features >= STOCHASTIC_WEIGHTS
     return by_ascent and is_large and n_groups >= STOCHASTIC_GROUPS
 
 
@@ -552,7 +551,7 @@ def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
 
     It needs one group per example.
     """
-    if loss.reward is None or online_task(task) is None:
+    if loss.reward is None or not task.is_online:
         return False
     if loss.penalty is Space.INCOMPATIBLE:
         return loss.reward is Space.COMPATIBLE
@@ -742,12 +741,8 @@ class StochasticPhase:
 
     def _make_oracle(self, w: Array) -> OnlineOracle | None:
         """Return the task's online oracle if loss and groups allow it."""
-        online = online_task(self.task)
         possible = (
             answers_one_at_a_time(self.task, self.loss)
             and self.bundle.n_groups == self.task.n_examples
         )
-        if online is None or not possible:
-            return None
-        task, examples = online
-        return task.online(w, self.loss, examples)
+        return self.task.online(w, self.loss) if possible else None
