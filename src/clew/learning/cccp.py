@@ -23,7 +23,6 @@ from clew.learning.bounds import Bundle, make_groups
 from clew.learning.frank_wolfe import (
     StochasticPhase,
     Watch,
-    evaluate_uninterrupted,
     knows_groups_in_advance,
     uses_stochastic_phase,
 )
@@ -331,45 +330,14 @@ class _Run:
         self.phase: StochasticPhase | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
+        self.has_best = False
         self.lower_bound = -np.inf
         self.gap = np.inf
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Run Algorithm 1; return the best iterate even after a limit or Ctrl-C."""
-        reward, interrupted = evaluate_uninterrupted(self.passes.reward, w)
-        linear: LinearBounds | None = None
-        if not knows_groups_in_advance(
-            self.algorithm, self.regulariser, self.task, self.loss, reward
-        ):
-            linear, again = evaluate_uninterrupted(self.passes.penalty, w)
-            interrupted |= again
-        self.bundle = self.passes.first_bundle(linear, reward, warm_start)
-        phased = uses_stochastic_phase(
-            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
-        )
-        if (
-            phased
-            and warm_start is not None
-            and warm_start.lam == self.lam
-            and not interrupted
-        ):
-            linear = self.passes.penalty(w) if linear is None else linear
-            phased = not self._is_solved(w, linear, reward)
-        if phased and not interrupted:
-            w, linear, reward = self._run_stochastic_phase(w, linear, reward)
-            interrupted = self.phase is not None and self.phase.interrupted
-        by_ascent = (
-            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        )
-        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
-        self.best = (
-            w,
-            self._add(self.passes.penalty(w) if linear is None else linear, w),
-        )
         try:
-            if interrupted:
-                raise KeyboardInterrupt
-            point = self._run_cccp(self._linearize_reward(*self.best, reward))
+            point = self._run_cccp(self._find_start(w, warm_start))
             status = (
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
             )
@@ -377,7 +345,11 @@ class _Run:
             point = self._linearize_reward(*self.best)
             status = limit.status
         except KeyboardInterrupt:
-            point = self._linearize_reward(*self.best, reward if interrupted else None)
+            reward = None
+            if not self.has_best:  # before the first iterate, which a result needs
+                convex, reward = self._evaluate_start(w, warm_start)
+                self._set_best(w, convex)
+            point = self._linearize_reward(*self.best, reward)
             status = Status.INTERRUPTED
         warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
@@ -406,6 +378,45 @@ class _Run:
             n_groups=self.bundle.n_groups,
             fallbacks=self.fallbacks,
         )
+
+    def _find_start(self, w: Array, warm_start: Result | None) -> _Point:
+        """Return the iterate from which exact steps begin, after Frank–Wolfe passes."""
+        convex, reward = self._evaluate_start(w, warm_start)
+        phased = uses_stochastic_phase(
+            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
+        )
+        if phased and warm_start is not None and warm_start.lam == self.lam:
+            convex = self.passes.penalty(w) if convex is None else convex
+            phased = not self._is_solved(w, convex, reward)
+        if phased:
+            w, convex, reward = self._run_stochastic_phase(w, convex, reward)
+        by_ascent = (
+            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        )
+        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
+        self._set_best(w, convex)
+        if self.phase is not None and self.phase.interrupted:
+            raise KeyboardInterrupt
+        return self._linearize_reward(*self.best, reward)
+
+    def _evaluate_start(
+        self, w: Array, warm_start: Result | None
+    ) -> tuple[LinearBounds | None, LinearBounds]:
+        """Make the bundle; return C and R at w, without C if no group depends on it."""
+        reward = self.passes.reward(w)
+        convex: LinearBounds | None = None
+        if not knows_groups_in_advance(
+            self.algorithm, self.regulariser, self.task, self.loss, reward
+        ):
+            convex = self.passes.penalty(w)
+        self.bundle = self.passes.first_bundle(convex, reward, warm_start)
+        return convex, reward
+
+    def _set_best(self, w: Array, convex: LinearBounds | None) -> None:
+        """Make w the best iterate, with the bounds of C there."""
+        convex = self.passes.penalty(w) if convex is None else convex
+        self.best = w, self._add(convex, w)
+        self.has_best = True
 
     def _run_cccp(self, point: _Point) -> _Point:
         """Run the CCCP iterations (lines 3 to 15)."""

@@ -578,22 +578,6 @@ def knows_groups_in_advance(
     return fits and loss.reward is not None and phased
 
 
-def evaluate_uninterrupted(
-    evaluate: Callable[[Array], LinearBounds], w: Array
-) -> tuple[LinearBounds, bool]:
-    """Evaluate at w, and once more after Ctrl-C: a fit needs a first iterate to return.
-
-    Returns
-    -------
-    bounds : LinearBounds
-    interrupted : bool
-    """
-    try:
-        return evaluate(w), False
-    except KeyboardInterrupt:
-        return evaluate(w), True
-
-
 @dataclass(frozen=True)
 class Watch:
     """Callbacks of a stochastic phase into its fit."""

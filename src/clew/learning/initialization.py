@@ -22,7 +22,7 @@ from clew.learning.cccp import Callback, learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task, dot
+from clew.learning.task import Array, Space, Task, as_task, dot
 
 COARSE = 0.01
 """Precision of starts, as a share of the loss at w = 0."""
@@ -57,7 +57,7 @@ class Initializer:
         regulariser: Regulariser = "l2",
         algorithm: Algorithm | None = None,
     ) -> None:
-        self.task = task
+        self.task = task = as_task(task)
         self.regulariser = regulariser
         self.algorithm = algorithm or Algorithm()
         self.loss = simplify(loss, task)

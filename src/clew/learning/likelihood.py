@@ -21,7 +21,7 @@ import numpy as np
 
 from clew.errors import InputError, NotConverged, NotConvergedWarning
 from clew.learning.lbfgs import Point, minimize_smooth
-from clew.learning.task import Array, Space, Task, dot
+from clew.learning.task import Array, Space, Task, as_task, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import check_floats, check_int, check_positive
 
@@ -149,7 +149,7 @@ class _Problem:
     """J and its gradient."""
 
     def __init__(self, task: Task, lam: float) -> None:
-        self.task = task
+        self.task = task = as_task(task)
         self.share = find_shares(task)
         self.lam = lam
         self.evaluations = 0

@@ -235,6 +235,7 @@ class Subset(Task):
     def __init__(
         self, task: Task, examples: Indices | None = None, weights: Array | None = None
     ) -> None:
+        task = as_task(task)
         chosen = np.arange(task.n_examples) if examples is None else examples
         if weights is not None:
             scale = np.ones(task.n_examples)
