@@ -353,7 +353,7 @@ class AdaptedTask(Task):
 
     def __init__(self, task: Any) -> None:
         self.task = task
-        for name in vars(Task):
+        for name in vars(Task).keys() - vars(AdaptedTask).keys():
             is_settable = not isinstance(vars(Task)[name], property)
             if not name.startswith("_") and is_settable and hasattr(task, name):
                 setattr(self, name, getattr(task, name))
@@ -371,6 +371,11 @@ class AdaptedTask(Task):
         """Return what the user's task answers."""
         argmax: Argmax = self.task.argmax(w, space, loss_weight, examples)
         return argmax
+
+    def annotated_part(self) -> Task | None:
+        """Return what the user's task says, if it does."""
+        part = getattr(self.task, "annotated_part", lambda: None)()
+        return None if part is None else as_task(part)
 
     @property
     def determined(self) -> bool:
