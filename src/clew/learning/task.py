@@ -16,8 +16,8 @@ from clew.errors import InputError, MissingCapability
 from clew.utils.validation import short_repr
 
 if TYPE_CHECKING:
-    from clew.learning.frank_wolfe import WorkingSet
     from clew.learning.losses import Loss
+    from clew.learning.working_set import WorkingSet
 
 
 Array: TypeAlias = NDArray[np.float64]
