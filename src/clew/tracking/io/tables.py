@@ -25,7 +25,6 @@ from clew.tracking.io.delimited import (
 )
 from clew.tracking.io.formats import POINT_SUFFIXES, open_lineage
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.trackmate import read_spots
 from clew.tracking.io.user_columns import read_number_columns
 from clew.tracking.lineage.tracks import Faults, printable
 from clew.tracking.scales import estimate_anisotropy
@@ -110,6 +109,8 @@ def read_detections(
     if Path(path).suffix.lower() in POINT_SUFFIXES:
         return _read_points(Path(path), spacing)
     if Path(path).suffix.lower() == XML:
+        from clew.tracking.io.trackmate import read_spots
+
         table = read_spots(Path(path))
     else:
         table = read_table(path, ALIASES, REQUIRED, _rename_columns, others=True)
@@ -194,7 +195,7 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     )
     if spacing is not None or scale[0] != 1:
         detections.spacing = tuple(scale.tolist())
-    detections.source = "the points of a lineage, without its links"
+    detections.source = "the points of a lineage, without its links,"
     return detections
 
 

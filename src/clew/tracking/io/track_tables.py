@@ -27,9 +27,9 @@ from clew.tracking.io.delimited import (
     read_column_names,
     read_delimited,
 )
-from clew.tracking.io.formats import TABLES
+from clew.tracking.io.formats import TABLES, open_lineage
 from clew.tracking.io.manifest import require_intact
-from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.io.names import RESULT, RESULT_LINEAGES, TRUTH
 from clew.tracking.io.point_lineage import (
     PointLineage,
     make_lineage_of_links,
@@ -46,7 +46,6 @@ from clew.tracking.io.tables import (
 from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.tracks import Faults
 
-RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
 NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
@@ -66,13 +65,16 @@ def is_track_table(path: Path) -> bool:
 
 
 def read_result(folder: Path) -> PointLineage | None:
-    """Read the tables in a folder of results; None if it has masks."""
+    """Read the lineage in a folder of results; None if it has masks."""
     masks = (folder / RESULT, folder / TRUTH, folder / "TRA" / TRUTH)
-    tables = [folder / name for name in RESULT_TABLES if (folder / name).is_file()]
-    if not tables or any(file.is_file() for file in masks):
+    files = [folder / name for name in RESULT_LINEAGES if (folder / name).exists()]
+    if not files or any(file.is_file() for file in masks):
         return None
     manifest = require_intact(folder, ctc.is_result_file)
-    lineage = read_track_table(tables[0], str(folder))
+    if not TABLES.matches(files[0]):
+        lineage = open_lineage(files[0])
+        return lineage if isinstance(lineage, PointLineage) else None
+    lineage = read_track_table(files[0], str(folder))
     if manifest is None:
         return lineage
     return replace(lineage, made_from=manifest.made_from)
