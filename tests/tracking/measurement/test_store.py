@@ -140,6 +140,15 @@ def test_a_changed_pixel_is_noticed(
     assert sorted(measured_frames) == expected
 
 
+def test_measurements_do_not_wait_for_the_disk(pixels, tmp_path, monkeypatch):
+    def refuse(_):
+        raise AssertionError("a damaged file would be measured again")
+
+    monkeypatch.setattr(storage.os, "fsync", refuse)
+    measure_movie(movie_of(pixels, tmp_path))
+    assert len(files(tmp_path)) == N_FRAMES
+
+
 def write_movie(folder, pixels):
     for name, stack in zip(("01_SEG", "01"), pixels, strict=True):
         (folder / name).mkdir(parents=True)
@@ -246,10 +255,10 @@ def test_a_folder_that_fills_up_is_no_obstacle(
     expected = measure_movie(movie_of(pixels), cache=None)
     written, original = [], storage.write_document
 
-    def full(*args):
+    def full(*args, **options):
         if len(written) >= from_frame:
             raise StoreError("a.clew: cannot be written (No space left on device)")
-        written.append(original(*args))
+        written.append(original(*args, **options))
 
     monkeypatch.setattr(storage, "write_document", full)
     with pytest.warns(
