@@ -23,7 +23,7 @@ def calibration_section(
     calibration: Calibration, typical_rank: float
 ) -> dict[str, Any]:
     """Return the section of a calibration."""
-    names = ("slope", "growth", "border", "torn", "spread")
+    names = ("slope", "growth", "border", "torn", "swap", "clearness", "spread")
     intercepts = calibration.intercept.tolist()
     return {
         **{name: round(getattr(calibration, name), 4) for name in names},

@@ -1,6 +1,7 @@
 """The annotation page: how fast it answers, how fast it learns, and whether it forgets.
 
     CLEW_DATA=… python benchmarks/page.py latency [--answers 40] [--simulated FOLDER]
+    CLEW_DATA=… python benchmarks/page.py first [--simulated FOLDER] [--repeat 3]
     CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--kind rods | --movie bacteria] [--plot FILE]
     python benchmarks/page.py kills [--kills 50] [--forked]
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
@@ -8,7 +9,8 @@
     CLEW_DATA=… python benchmarks/page.py grow [MOVIE …]
 
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
-pictures, and from the key to predictions by weights that know the answer. `annotator` answers from the truth with the
+pictures, and from the key to predictions by weights that know the answer. `first` starts the page, on a movie that is new, measured, or was
+opened before, and measures from the command to the first question. `annotator` answers from the truth with the
 requests that the page sends, the suggested questions or events in random order, and prints the task loss on the whole
 movie, and how many events are wrong beside what the page says of it. `kills` ends the server by SIGKILL at random
 moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. `edits`
@@ -24,6 +26,7 @@ from pathlib import Path
 from page_annotator import annotator
 from page_day import day
 from page_edits import edits
+from page_first import first
 from page_grow import grow
 from page_kills import kills
 from page_latency import latency
@@ -110,6 +113,13 @@ def main() -> None:
         default=["Fluo-N2DL-HeLa", "DIC-C2DH-HeLa", "PhC-C2DH-U373"],
         help="folders of CLEW_DATA, of which sequence 01 is taken",
     )
+    seven = commands.add_parser("first")
+    seven.set_defaults(run=first)
+    seven.add_argument(
+        "--simulated", type=Path, help="where the simulated movie is or is to be made"
+    )
+    seven.add_argument("--only", default="", help="the beginning of a movie's name")
+    seven.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
     options.run(options)
 

@@ -19,9 +19,16 @@ from clew.annotation.worker import (
 )
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure_movie
+from tests.app.conftest import no_loop
 
 NOTHING = Annotations.of(EventTable.empty())
 PATIENCE = 120
+
+
+@pytest.fixture(autouse=True)
+def own_loop():
+    with no_loop():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +45,9 @@ def make_predictions(learner):
     return Predictions(learner.pairs, learner.initial, 10**6)
 
 
-def make_task(learner, annotations, revision=0, events=None):
+def make_task(learner, annotations, revision=0):
     return LearningTask(
-        revision,
-        annotations,
-        events or learner.pairs.profile.events,
-        (),
-        learner.tracker,
+        revision, annotations, learner.pairs.profile, (), learner.tracker
     )
 
 

@@ -80,10 +80,10 @@ def serve_sessions(open_sessions, **options):
 @contextmanager
 def serving(movie, measured, store, **options):
     """A server of one movie."""
-    from clew.app.launch import open_session
+    from clew.app.session import Session
 
     def open_sessions(_):
-        return [open_session(0, movie, measured, store)]
+        return [Session.open(0, movie, measured, store)]
 
     with serve_sessions(open_sessions, **options) as page:
         yield page

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from clew.annotation.worker import Fit
-from clew.app.launch import open_session
+from clew.annotation.worker import Fit, _MovieLearner
+from clew.app.session import Session
+from clew.tracking.events import Event
 from tests.app.conftest import serve_sessions, use_weights
 from tests.app.test_server import MOVIE, get, moves, send
 
@@ -15,7 +16,7 @@ def two(simulated, source, tmp_path):
 
     def open_sessions(_):
         return [
-            open_session(n, simulated.movie, source, tmp_path / f"{n}.clewdb")
+            Session.open(n, simulated.movie, source, tmp_path / f"{n}.clewdb")
             for n in (0, 1)
         ]
 
@@ -47,10 +48,10 @@ def test_weights_of_a_movie_are_applied_to_the_others(two, simulated, source, tm
     assert [one["weights"] for one in after] == [None, simulated.movie.name]
     assert (after[1]["before"], after[1]["wrong"]) == (before["wrong"], None)
     client.portal.call(other.store.close)
-    again = open_session(1, simulated.movie, source, tmp_path / "1.clewdb")
+    again = Session.open(1, simulated.movie, source, tmp_path / "1.clewdb")
     assert np.allclose(again.predictions.weights.values, w)
     again.close()
-    chosen = open_session(
+    chosen = Session.open(
         1,
         simulated.movie,
         source,
@@ -86,25 +87,35 @@ def test_weights_of_another_movie_come_from_a_file(page):
     assert page.session.loop.task.tracker is tracker
 
 
-def test_kinds_of_events_are_looked_for_once(simulated, source, tmp_path, monkeypatch):
-    from clew.tracking import profile as module
+def test_movie_is_profiled_once(simulated, source, tmp_path, monkeypatch):
+    from clew.tracking import tracker as module
     from clew.tracking.tracker import Tracker
 
-    looked, look = [], module._decide_events
-    monkeypatch.setattr(
-        module,
-        "_decide_events",
-        lambda *given, **others: looked.append(1) or look(*given, **others),
-    )
+    profiled = []
+    estimate_profile = module.estimate_profile
+
+    def count(*arguments, **options):
+        profiled.append(1)
+        return estimate_profile(*arguments, **options)
+
+    monkeypatch.setattr(module, "estimate_profile", count)
     found = []
     for tracker in (
         Tracker.generic(),
         Tracker.generic(),
         Tracker.generic().set_params(events="divide"),
     ):
-        session = open_session(0, simulated.movie, source, tmp_path / "store", tracker)
-        found.append((len(looked), session.event_names(), session.tracker.events))
+        session = Session.open(0, simulated.movie, source, tmp_path / "store", tracker)
+        profile = session.predictions.cache.pairs.profile
+        found.append((len(profiled), profile, session.tracker.events))
+        # The learning process does not profile the movie again.
+        working = _MovieLearner(session.worker_movie)
+        assert working.prepare(session._make_task()).pairs.profile == profile
         session.close()
-    (first, second, named) = found
-    assert first == second == (1, first[1], "auto")  # what is exported looks for itself
-    assert named == (1, ["appear", "disappear", "divide", "move"], "divide")
+    first, again, named = found
+    assert first[0] == again[0] == 1
+    assert first[1] == again[1]
+    assert first[1].medians == again[1].medians
+    assert again[2] == "auto"  # what is exported profiles other movies
+    assert (named[0], named[2]) == (2, "divide")
+    assert Event.SPLIT not in named[1].events

@@ -23,7 +23,6 @@ from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker
-from clew.tracking.profile import parse_events
 from clew.tracking.tracker import Origin
 from tests.app.conftest import use_weights
 
@@ -430,7 +429,7 @@ def test_kinds_of_events_are_switched_and_stay_so(serve):
                 "events"
             ]
             assert found == sorted({"move", "appear", "disappear", *names})
-            allowed = sorted(map(str, page.session.loop.task.events))
+            allowed = sorted(map(str, page.session.loop.task.profile.events))
             assert allowed == found == get(page, "/status")["events"]
             kinds = {
                 event["event"]
@@ -445,12 +444,6 @@ def test_kinds_of_events_are_switched_and_stay_so(serve):
         )
     with serve() as page:
         assert get(page, "/status")["events"] == ["appear", "disappear", "move"]
-
-
-def test_the_worker_does_not_look_for_the_kinds_of_events_again(page):
-    (movie,) = page.server.worker.movies
-    assert parse_events(movie.tracker.events) == page.session.predictions.events
-    assert np.array_equal(movie.tracker.coef_, page.session.tracker.coef_)
 
 
 def test_doubts_along_the_movie(page):

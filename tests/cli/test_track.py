@@ -456,7 +456,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "-w", "{some}"), "some.csv"),
         (
             ("track", "{movie}", "-f", "xml"),
-            "unknown format xml; give any of ctc, csv, geff, napari",
+            "unknown format xml; give any of ctc, csv, geff, mastodon",
         ),
         (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),

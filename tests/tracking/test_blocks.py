@@ -340,7 +340,7 @@ def test_a_block_is_the_same_after_it_was_stored(work):
     for name, array in block_arrays(again).items():
         np.testing.assert_array_equal(array, arrays[name])
     assert set(block_arrays(again)) == set(arrays)
-    del arrays["event.border"]
+    del arrays["event.context"]
     with pytest.raises(StoreError, match="block"):
         read_block(arrays)
 

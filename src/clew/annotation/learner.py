@@ -30,7 +30,7 @@ from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import build_lineage
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.profile import add_annotated_kinds
+from clew.tracking.profile import MovieProfile, add_annotated_kinds
 from clew.tracking.solve import PairSolution, solve_frame_pair
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.examples import MODEL
@@ -50,6 +50,8 @@ class Learner:
     tracker : Tracker, optional
         Has the initial weights; generic ones by default.
     settings : LearnerSettings
+    profile : MovieProfile, optional
+        Of the movie, if it is known: finding it takes seconds.
 
     Attributes
     ----------
@@ -68,13 +70,17 @@ class Learner:
         *,
         tracker: Tracker | None = None,
         settings: LearnerSettings = DEFAULT,
+        profile: MovieProfile | None = None,
     ) -> None:
         self.source = source
         self.settings = settings
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
-        pairs = self.tracker.pairs(source, self.groups)
+        if profile is None:
+            pairs = self.tracker.pairs(source, self.groups)
+        else:
+            pairs = FramePairBuilder(self._add_columns(source), profile)
         generic_set = pairs.profile.generic_set
         self.prior = scale_prior(self.tracker, self.names, settings.trust, generic_set)
         self.basis = make_basis(self.prior, self.names)
@@ -83,6 +89,10 @@ class Learner:
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
         self._use_pairs(pairs)
+
+    def _add_columns(self, source: Source) -> Source:
+        """Return the movie with the columns of its users that the weights know."""
+        return add_user_columns(source, self.groups, self.tracker.standards_)
 
     def _use_pairs(self, pairs: FramePairBuilder) -> None:
         """Start with other frame pairs; drop all that was made of the old ones."""
@@ -116,8 +126,7 @@ class Learner:
             First frames of the pairs that changed; what is known of others stays.
         """
         self.source = source
-        source = add_user_columns(source, self.groups, self.tracker.standards_)
-        self._cache = self._cache.with_source(source, frames)
+        self._cache = self._cache.with_source(self._add_columns(source), frames)
         self.pairs = self._cache.pairs
         self.windows.forget(frames)
         self._solvers = self._solvers.without(lambda slot: slot[0] in frames)

@@ -170,7 +170,9 @@ class LearningLoop:
         self, task: LearningTask, predictions: Sequence[Prediction]
     ) -> None:
         """Take over predictions, unless a newer task rules them out."""
-        if task.tracker is not self.task.tracker or task.events != self.task.events:
+        if task.tracker is not self.task.tracker:
+            return
+        if task.profile.events != self.task.profile.events:
             return
         edited = find_changed_frames(task.edits, self.task.edits)
         outdated = self.predictions.cache.pairs.pairs_using(edited) if edited else []

@@ -32,9 +32,6 @@ from clew.annotation.initial_weights import (
     INITIAL_WEIGHTS,
     InitialWeights,
     build_pairs,
-    reuse_event_kinds,
-    store_event_kinds,
-    with_events,
 )
 from clew.annotation.learner import Learner, make_adapted_tracker
 from clew.annotation.learning_loop import LearningLoop
@@ -53,6 +50,7 @@ from clew.annotation.session_settings import SESSION, SessionSettings
 from clew.annotation.store.history import Act, Author
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
+from clew.annotation.stored_profile import read_profile, store_profile
 from clew.annotation.tracks import LineageCache, confirm_track, reject_track_from
 from clew.annotation.worker import LearningTask, LearningWorker, WorkerMovie
 from clew.errors import ClewError, InputError
@@ -120,7 +118,6 @@ class MovieSession:
         self.typical_confidence = 1.0
         self.worker_status: Json = {"alive": False, "problem": ""}
         self.loop: LearningLoop | None = None
-        self._tracker_for_learning = with_events(tracker, predictions.events)
         self._next_frames: list[int] = []
         self._writer = ThreadPoolExecutor(1, f"movie-{number}")
 
@@ -162,9 +159,10 @@ class MovieSession:
                 tracker = Tracker.generic()
             learner = Learner(
                 masks.positions.source,
-                tracker=reuse_event_kinds(store, source, tracker),
+                tracker=tracker,
+                profile=read_profile(store, source, tracker),
             )
-            store_event_kinds(store, source, tracker, learner.pairs.profile.events)
+            store_profile(store, source, tracker, learner.pairs.profile)
             predictions = Predictions(
                 learner.pairs, learner.w, SESSION.cached_candidates
             )
@@ -192,10 +190,7 @@ class MovieSession:
     @property
     def worker_movie(self) -> WorkerMovie:
         """What the worker needs to know of the movie."""
-        return WorkerMovie(
-            self.changes.masks.source,
-            with_events(self.tracker, self.predictions.events),
-        )
+        return WorkerMovie(self.changes.masks.source, self.tracker)
 
     def start_learning(self, worker: LearningWorker) -> LearningLoop:
         """Return the loop that learns from the answers; the caller runs it."""
@@ -213,9 +208,9 @@ class MovieSession:
         return LearningTask(
             self.state.revision,
             self.state.annotations,
-            self.predictions.events,
+            self.predictions.cache.pairs.profile,
             self.changes.masks.edits,
-            self._tracker_for_learning,
+            self.tracker,
         )
 
     def _update_learning(self, frame: int | None = None) -> None:
@@ -386,7 +381,6 @@ class MovieSession:
         edited = replace(pairs, source=self.positions.source)
         await self._run_in_writer(self.predictions.restart, edited, weights)
         self.tracker = tracker
-        self._tracker_for_learning = with_events(tracker, self.predictions.events)
         self.initial_weights = initial_weights
         self.errors_before = errors_before
         self.publish("began", {"weights": initial_weights.name})

@@ -28,7 +28,8 @@ from clew.annotation.predictions import Prediction
 from clew.errors import ClewError
 from clew.learning.task import Array
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, Event
+from clew.tracking.events import Annotations
+from clew.tracking.profile import MovieProfile
 from clew.tracking.tracker import Tracker
 
 T = TypeVar("T")
@@ -60,8 +61,8 @@ class LearningTask:
     revision: int
     """Of the store that has the annotations."""
     annotations: Annotations
-    events: frozenset[Event]
-    """The kinds of events that can happen."""
+    profile: MovieProfile
+    """Of the movie, with the kinds of events that can happen."""
     edits: Edits
     """All mask edits: the worker has the movie without them."""
     tracker: Tracker
@@ -231,13 +232,15 @@ class _MovieLearner:
         """Return the learner with the masks and kinds of events of a task."""
         if self._learner is None:
             source = edit_source(self.movie.source, (), task.edits)
-            self._learner = Learner(source, tracker=self.movie.tracker)
+            self._learner = Learner(
+                source, tracker=self.movie.tracker, profile=task.profile
+            )
         elif frames := find_changed_frames(self.edits, task.edits):
             learner = self._learner
             source = edit_source(learner.source, self.edits, task.edits)
             learner.use_source(source, learner.pairs.pairs_using(frames))
         self.edits = task.edits
-        self._learner.use_events(task.events)
+        self._learner.use_events(task.profile.events)
         return self._learner
 
     @property

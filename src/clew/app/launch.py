@@ -19,11 +19,7 @@ import uvicorn
 
 from clew.app.security import make_token
 from clew.app.server import Server
-from clew.app.session import Session
 from clew.errors import InputError
-from clew.tracking.detections import Source
-from clew.tracking.movie import Movie
-from clew.tracking.tracker import Tracker
 from clew.utils.storage import state_folder
 
 Socket = socket.socket
@@ -184,33 +180,6 @@ class Certificate:
 def _add_brackets(host: str) -> str:
     """Return a host as it stands in an address."""
     return f"[{host}]" if ":" in host else host
-
-
-def open_session(
-    number: int,
-    movie: Movie,
-    source: Source,
-    path: Path,
-    tracker: Tracker | None = None,
-    use_stored_weights: bool = True,
-) -> Session:
-    """Open a movie and its store for annotation.
-
-    Parameters
-    ----------
-    number : int
-        Of the movie on the page.
-    movie : Movie
-    source : Source
-        Its detections.
-    path : Path
-        Of the store.
-    tracker : Tracker, optional
-        Has the initial weights; generic ones by default.
-    use_stored_weights : bool
-        Whether initial weights that a person chose on the page come first.
-    """
-    return Session.open(number, movie, source, path, tracker, use_stored_weights)
 
 
 def run(

@@ -21,6 +21,8 @@ from clew.cli.movies import (
     ImagesPath,
     LabelsPath,
     LinksPath,
+    MovieFiles,
+    MovieOptions,
     NoCache,
     Radius,
     Spacing,
@@ -152,21 +154,15 @@ def annotate(
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
-    open_movie = functools.partial(
-        open_masked_movie,
-        labels=labels,
-        images=images,
-        spacing=spacing,
-        channel=channel,
-        sparse=sparse,
-        frames=frames,
-        radius=radius,
-        links=links,
-    )
+    options = MovieOptions(spacing, channel, sparse, frames, radius)
+
+    def list_movie_files(path: Path | None) -> MovieFiles:
+        return MovieFiles(path, labels, images, links)
+
     opened: list[Movie | None] = []
     for path, _ in paths:
         try:
-            opened.append(open_movie(path))
+            opened.append(open_masked_movie(list_movie_files(path), options))
         except MissingMasks:
             opened.append(None)  # the page asks how its cells are detected
     with contextlib.closing(_bind_socket(host, port)) as bound:
@@ -180,8 +176,8 @@ def annotate(
                 for movie, (source, path) in zip(opened, paths, strict=True):
                     if movie is None:
                         report("Detecting the cells", 0, 0)
-                        movie = open_movie(
-                            source, detect_jobs=-1, choose_detection=choose_detection
+                        movie = open_masked_movie(
+                            list_movie_files(source), options, -1, choose_detection
                         )
                     server.preview(movie)
                     session = _open_session(
@@ -329,7 +325,7 @@ def _open_session(
     report: Report,
 ) -> Session:
     """Open the session of a movie and report progress."""
-    from clew.app.launch import open_session
+    from clew.app.session import Session
     from clew.tracking.measurement.measure import measure_movie
 
     check_folder(store.absolute().parent)
@@ -350,7 +346,7 @@ def _open_session(
             movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
         )
     report(f"Looking at what happens in {movie.name}", 0, 0)
-    return open_session(number, movie, source, store, tracker, as_before)
+    return Session.open(number, movie, source, store, tracker, as_before)
 
 
 def cache_folder() -> Path:

@@ -16,6 +16,8 @@ from clew.cli.movies import (
     ImagesPath,
     Jobs,
     LabelsPath,
+    MovieFiles,
+    MovieOptions,
     Spacing,
     Sparse,
     default_masks_folder,
@@ -221,7 +223,9 @@ def sample(
     check_file(output, read_annotation_table, "annotations")
     if movie is None and labels is None:
         movie, labels = find_movie_of_truth(truth)
-    opened = open_masked_movie(movie, labels, images, spacing, sparse=sparse)
+    opened = open_masked_movie(
+        MovieFiles(movie, labels, images), MovieOptions(spacing, sparse=sparse)
+    )
     with ProgressBar("matching masks") as progress:
         known = read_annotations(truth, opened, progress)
     fraction = 0.25 if fraction is None and number is None else fraction

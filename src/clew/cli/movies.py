@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -182,18 +182,57 @@ NoCache = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class MovieFiles:
+    """The files of one movie, as they were given."""
+
+    movie: Path | None
+    labels: Path | None = None
+    images: Path | None = None
+    links: Path | None = None
+
+
+@dataclass(frozen=True)
+class MovieOptions:
+    """How movies are opened: the options that apply to all movies of a command."""
+
+    spacing: str | None = None
+    channel: int | None = None
+    sparse: bool = False
+    frames: str | None = None
+    radius: float | None = None
+    columns: str | None = None
+
+
+def list_files(
+    movies: list[Path] | None,
+    labels: list[Path] | None,
+    images: list[Path] | None,
+    links: list[Path] | None,
+) -> list[MovieFiles]:
+    """List the files of each movie."""
+    given = {
+        "MOVIE": movies or [],
+        "--labels": labels or [],
+        "--images": images or [],
+        "--links": links or [],
+    }
+    n = max(len(given["MOVIE"]), len(given["--labels"]))
+    for name, paths in given.items():
+        if paths and len(paths) != n:
+            raise InputError(
+                f"got {n} movies and {len(paths)} × {name}; expected one for each movie, or none"
+            )
+    return [
+        MovieFiles(*(paths[k] if paths else None for paths in given.values()))
+        for k in range(max(n, 1))
+    ]
+
+
 def open_input(
-    movie: Path | None,
-    labels: Path | None,
-    images: Path | None,
-    spacing: str | None,
-    channel: int | None = None,
-    sparse: bool = False,
-    frames: str | None = None,
-    radius: float | None = None,
+    files: MovieFiles,
+    options: MovieOptions,
     detect_jobs: int | None = None,
-    links: Path | None = None,
-    columns: str | None = None,
     choose_detection: ChooseDetection | None = None,
 ) -> Movie | DetectionTable:
     """Open the movie or table that the options describe, and print what was chosen.
@@ -201,18 +240,9 @@ def open_input(
     With `detect_jobs`, the cells of a movie without masks are detected first, with the
     settings that `choose_detection` returns for the images and the default ones.
     """
-    opened = _open_whole(
-        movie,
-        labels,
-        images,
-        spacing,
-        channel,
-        sparse,
-        radius,
-        detect_jobs,
-        choose_detection,
-    )
-    return select_frames_option(_add_columns(opened, links, columns), frames)
+    opened = _open_whole(files, options, detect_jobs, choose_detection)
+    opened = _add_columns(opened, files.links, options.columns)
+    return select_frames_option(opened, options.frames)
 
 
 def _add_columns(
@@ -245,13 +275,8 @@ def _add_columns(
 
 
 def _open_whole(
-    movie: Path | None,
-    labels: Path | None,
-    images: Path | None,
-    spacing: str | None,
-    channel: int | None,
-    sparse: bool,
-    radius: float | None,
+    files: MovieFiles,
+    options: MovieOptions,
     detect_jobs: int | None,
     choose_detection: ChooseDetection | None,
 ) -> Movie | DetectionTable:
@@ -260,28 +285,32 @@ def _open_whole(
     from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 
-    sizes = parse_spacing(spacing)
-    if movie is not None and labels is None and is_table(movie) and _is_points(movie):
-        return _open_table(movie, images, sizes, channel, sparse, radius)
-    if radius is not None:
+    sizes = parse_spacing(options.spacing)
+    movie = files.movie
+    has_points = movie is not None and is_table(movie) and _is_points(movie)
+    if movie is not None and files.labels is None and has_points:
+        return _open_table(movie, files.images, sizes, options)
+    if options.radius is not None:
         raise InputError(
             "--radius applies to tables of points; label images have masks already"
         )
     open_files = partial(
         open_movie,
         movie,
-        labels=labels,
-        images=images,
+        labels=files.labels,
+        images=files.images,
         spacing=sizes,
-        channel=channel,
-        sparse=sparse,
+        channel=options.channel,
+        sparse=options.sparse,
     )
     try:
         opened = open_files()
     except MissingMasks:
         if movie is None or detect_jobs is None:
             raise
-        _detect_missing_masks(movie, sizes, channel, detect_jobs, choose_detection)
+        _detect_missing_masks(
+            movie, sizes, options.channel, detect_jobs, choose_detection
+        )
         opened = open_files()
     print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
     if is_raw_image(opened.label(0)):
@@ -368,15 +397,14 @@ def _open_table(
     path: Path,
     images: Path | None,
     spacing: tuple[float, ...] | None,
-    channel: int | None,
-    sparse: bool,
-    radius: float | None,
+    options: MovieOptions,
 ) -> Movie | DetectionTable:
     """Open a table of detections; with --radius, draw its points as discs."""
     from clew.tracking.io.tables import read_detections
     from clew.tracking.measurement.discs import make_disc_movie
     from clew.tracking.movie import open_frames
 
+    radius = options.radius
     if images is not None and radius is None:
         raise InputError("--images with a table of detections needs --radius")
     table = read_detections(path, spacing=spacing if radius is None else None)
@@ -388,52 +416,12 @@ def _open_table(
     if radius is None:
         print_note(f"{path_text(path)}: {table.source} in {table.n_frames} frames")
         return table
-    raw = (
-        None if images is None else open_frames(images, channel=channel, sparse=sparse)
-    )
+    raw = None
+    if images is not None:
+        raw = open_frames(images, channel=options.channel, sparse=options.sparse)
     opened = make_disc_movie(table, radius, raw, spacing)
     print_note(f"{path_text(path)}: {describe_size(opened)}, {opened.source}")
     return opened
-
-
-def open_inputs(
-    movies: list[Path] | None,
-    labels: list[Path] | None,
-    images: list[Path] | None,
-    links: list[Path] | None = None,
-    **options: Any,
-) -> list[Movie | DetectionTable]:
-    """Open all movies; `options` are those of `open_input` and apply to each."""
-    movies = movies or []
-    labels = labels or []
-    images = images or []
-    links = links or []
-    n = max(len(movies), len(labels))
-    given = {
-        "MOVIE": movies,
-        "--labels": labels,
-        "--images": images,
-        "--links": links,
-    }
-    for name, paths in given.items():
-        if paths and len(paths) != n:
-            raise InputError(
-                f"got {n} movies and {len(paths)} × {name}; expected one for each movie, or none"
-            )
-
-    def select(paths: list[Path], k: int) -> Path | None:
-        return paths[k] if paths else None
-
-    return [
-        open_input(
-            select(movies, k),
-            select(labels, k),
-            select(images, k),
-            links=select(links, k),
-            **options,
-        )
-        for k in range(max(n, 1))
-    ]
 
 
 def parse_frames(text: str | None) -> range | None:
@@ -470,34 +458,15 @@ def select_frames_option(
 
 
 def open_masked_movie(
-    movie: Path | None,
-    labels: Path | None,
-    images: Path | None,
-    spacing: str | None,
-    channel: int | None = None,
-    sparse: bool = False,
-    frames: str | None = None,
-    radius: float | None = None,
+    files: MovieFiles,
+    options: MovieOptions,
     detect_jobs: int | None = None,
     choose_detection: ChooseDetection | None = None,
-    links: Path | None = None,
 ) -> Movie:
-    """Open a movie that must have label images; the last ones as in `open_input`."""
+    """As `open_input`, for a movie that must have label images."""
     from clew.tracking.movie import Movie
 
-    opened = open_input(
-        movie,
-        labels,
-        images,
-        spacing,
-        channel,
-        sparse,
-        frames,
-        radius,
-        detect_jobs,
-        links,
-        choose_detection=choose_detection,
-    )
+    opened = open_input(files, options, detect_jobs, choose_detection)
     if not isinstance(opened, Movie):
         raise InputError(
             f"{opened.name} is a table of detections; this command needs label images. --radius draws discs around points"

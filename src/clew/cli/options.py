@@ -20,6 +20,18 @@ from typer.core import TyperCommand, TyperGroup
 from clew._version import __version__
 from clew.errors import ClewError, StoreError
 
+COMMANDS = (
+    "annotate",
+    "simulate",
+    "sample",
+    "detect",
+    "train",
+    "track",
+    "evaluate",
+    "explain",
+    "info",
+    "demo",
+)
 DEBUG = "--debug"
 PRINTING = (errno.ENOSPC, errno.EIO)
 """Errors of writing to stdout or stderr; errors of files name the file."""
@@ -39,6 +51,10 @@ class _Group(TyperGroup):
 
     The exit code is 2 for errors that the user can fix, and 1 for bugs of clew.
     """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """List the commands in the order of their use."""
+        return sorted(super().list_commands(ctx), key=COMMANDS.index)
 
     def invoke(self, ctx: Any) -> Any:
         try:

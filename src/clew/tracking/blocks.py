@@ -513,7 +513,7 @@ def block_arrays(block: SolvedBlock) -> dict[str, NDArray[Any]]:
         "event.target_rows": block.target_rows,
         "event.confidence": block.confidence,
         "event.split_margin": block.split_margin,
-        "event.border": block.border,
+        "event.context": block.context,
     }
     arrays |= {
         f"node.column.{name}": column for name, column in block.nodes.columns.items()
@@ -546,7 +546,7 @@ def read_block(arrays: Mapping[str, NDArray[Any]]) -> SolvedBlock:
             arrays["event.target_rows"],
             arrays["event.confidence"],
             arrays["event.split_margin"],
-            arrays["event.border"],
+            arrays["event.context"],
             weight_norm,
             typical_volume,
             n_added,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,21 @@ class Frames(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, t: int, /) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class StampedFrames(Protocol):
+    """Frames that tell, without being read, whether they changed."""
+
+    def stamp(self, t: int, /) -> str:
+        """Return what changes whenever a frame does; "" if it changed just now."""
+
+
+def stamp_frame(frames: Frames, t: int) -> str:
+    """Return the stamp of a frame; "" if there is none, so that it must be read."""
+    if isinstance(frames, Excerpt):
+        return stamp_frame(frames.frames, frames.which[t])
+    return frames.stamp(t) if isinstance(frames, StampedFrames) else ""
 
 
 @dataclass(frozen=True)

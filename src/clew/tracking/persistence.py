@@ -138,12 +138,13 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
 def _calibration(numbers: list[float] | None) -> Calibration:
     """From what `_numbers` gave; the generic one for files that lack it, or know fewer kinds of events.
 
-    Older files end with the spread: their probabilities follow from kinds and margins alone. Some know no torn masks.
+    Older files end with the spread: their probabilities follow from kinds and margins alone. Some know no torn masks, or no swaps.
     """
     if numbers is None or len(numbers) not in (
         len(Event) + 2,
         len(Event) + 5,
         len(Event) + 6,
+        len(Event) + 8,
     ):
         return GENERIC_CALIBRATION
     slope, *intercept = map(float, numbers[: len(Event) + 1])
@@ -162,6 +163,8 @@ def _numbers(calibration: Calibration) -> list[float]:
         calibration.share,
         calibration.border,
         calibration.torn,
+        calibration.swap,
+        calibration.clearness,
     ]
     return [
         calibration.slope,

@@ -11,8 +11,10 @@ import numpy as np
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Mask
 from clew.tracking.assignment.assignment import Assignment, split_score_margins
+from clew.tracking.assignment.swaps import measure_clearness
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.events import Annotations, EventTable
+from clew.tracking.flow.flow import shift_detections
 from clew.tracking.lineage.splits import (
     find_torn_events,
     number_detections,
@@ -41,8 +43,8 @@ class PairSolution:
     """Norm of the weights; scores in this unit are comparable across weights."""
     typical_volume: float = 1.0
     """Volume of a typical cell of the movie."""
-    border_proximity: Array | None = None
-    """(n,) how near the border a cell appears or disappears; None where unknown."""
+    context: Array | None = None
+    """(n,) see `Calibration.probability`, but for torn masks; None where unknown."""
     is_torn: Mask | None = None
     """(n,) whether an event belongs to a mask that is torn for one frame, see
     `mark_torn_events`; None where unknown."""
@@ -73,7 +75,7 @@ class PairSolution:
 
     def probability(self, calibration: Calibration, scale: float = 1.0) -> Array:
         """Return the probability that each event is right, (n,)."""
-        context = self.border_proximity
+        context = self.context
         if context is None:
             context = np.zeros(len(self.events))
         if self.is_torn is not None:
@@ -139,7 +141,7 @@ def solve_frame_pair(
         split_score_margin,
         weight_norm,
         pair.typical_volume,
-        lone_border_proximity(pair, answer),
+        measure_context(pair, answer, confidence),
         assignment=answer,
         n_added=pair.n_added,
     )
@@ -182,15 +184,18 @@ def solve_pairs(
     return solutions
 
 
-def lone_border_proximity(pair: FramePair, answer: Assignment) -> Array:
-    """Return the border proximity of cells that appear or disappear, (n,).
+def measure_context(pair: FramePair, answer: Assignment, confidence: Array) -> Array:
+    """Return what tells whether events are right beside their confidence, (n,).
 
-    0 for events with several cells.
+    The border proximity of cells that appear or disappear, and the clearness of moves
+    that two cells might swap; 0 for others.
     """
     cells = answer.candidates.detections_of(answer.chosen)
     is_lone = (cells >= 0).sum(axis=1) == 1
     proximity = pair.border_proximity[cells.max(axis=1, initial=0)]
-    return np.where(is_lone, proximity, 0.0)
+    before = shift_detections(pair.a, pair.flow.shift).position
+    clearness = measure_clearness(answer, confidence, before, pair.b.position)
+    return np.where(is_lone, proximity, clearness)
 
 
 def reuse_confidences(events: EventTable, before: PairSolution | None) -> Array:

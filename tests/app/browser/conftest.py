@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import queue
 import secrets
 import shutil
 import signal
@@ -13,12 +14,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -37,7 +40,8 @@ CHROMIUM = (
     or shutil.which("chromium")
     or shutil.which("google-chrome")
 )
-
+SIZE = {"width": 1280, "height": 800}
+"""Of a window, unless a test has another one."""
 
 Answer = tuple[int, str, tuple[int, ...], tuple[int, ...], bool]
 """Frame, event, sources, targets, and whether it happened."""
@@ -93,6 +97,47 @@ class Served:
         self.process.wait(timeout=PATIENCE)
 
 
+class ServedHere(Served):
+    """The same command in a thread of this process, with nothing that learns: it starts in no time."""
+
+    def start(self) -> None:
+        """Start, on the same port as before."""
+        import typer
+
+        from clew.app import launch, server
+        from clew.cli import app
+        from tests.app.conftest import IdleWorker
+
+        lines = queue.SimpleQueue[str]()
+
+        def make_server(*arguments: Any, **options: Any) -> Any:
+            self.server = make(*arguments, make_worker=IdleWorker, **options)
+            return self.server
+
+        make = server.Server
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setenv("XDG_STATE_HOME", str(self.state))
+        self.patch.setattr(server, "Server", make_server)
+        self.patch.setattr(launch, "SIGNALS", [])  # they are for main threads
+        self.patch.setattr(typer, "echo", lambda text="", **_: lines.put(str(text)))
+        command = ["annotate", *map(str, self.movies), "--no-browser"]
+        command += ["--port", str(self.port), *self.options]
+        self.thread = threading.Thread(
+            target=app, args=(command,), kwargs={"standalone_mode": False}
+        )
+        self.thread.start()
+        while not (line := lines.get(timeout=PATIENCE)).startswith("clew annotate: "):
+            pass
+        self.address = line.removeprefix("clew annotate: ").strip()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the server."""
+        self.server.end()
+        self.server.stop()
+        self.thread.join(PATIENCE)
+        self.patch.undo()
+
+
 def free_port() -> int:
     """A port that nobody uses now."""
     with socket.create_server(("127.0.0.1", 0)) as found:
@@ -118,6 +163,16 @@ class Annotator:
             self.complaints.append(
                 text
             )  # those are the browser's way to log what the tests bring about
+
+    def forget(self) -> None:
+        """Leave the page as a new tab would be: nothing kept, no request held, the mouse away."""
+        self.page.unroute_all(behavior="ignoreErrors")
+        with contextlib.suppress(playwright.Error):  # it was never opened
+            self.page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        # Of the same server: for another one, the browser would start a process.
+        self.page.goto(urljoin(self.page.url, "/static/icon.svg"))
+        self.page.set_viewport_size(SIZE)
+        self.page.mouse.move(0, 0)
 
     def open(self, address: str) -> None:
         """Go to the page and wait for the first question."""
@@ -304,10 +359,12 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def browser(chromium: Any) -> Iterator[Any]:
-    """The browser, in which no page outlives its test: one that waits for a lost server keeps drawing."""
+    """The browser, in which no page of a test outlives it: one that waits for a lost server keeps drawing."""
+    shared = list(chromium.contexts)
     yield chromium
     for context in chromium.contexts:
-        context.close()
+        if context not in shared:
+            context.close()
 
 
 @pytest.fixture(scope="session")
@@ -328,50 +385,57 @@ def solid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served(movie: Path, solid: Path) -> Iterator[Served]:
-    """One server for all tests: it takes seconds to start. Each test leaves it without annotations."""
+    """One server for all tests: it takes seconds to start."""
     server = Served([movie, solid])
     yield server
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def tabs(chromium: Any) -> list[Annotator]:
+    """Two tabs, which all tests share: a new one costs the browser more than most tests do."""
+    return [open_tab(chromium) for _ in range(2)]
+
+
+def open_tab(browser: Any, **options: Any) -> Annotator:
+    """A person with a window of their own."""
+    return Annotator(browser.new_context(**{"viewport": SIZE, **options}).new_page())
+
+
 @pytest.fixture
-def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
+def annotator(tabs: list[Annotator], served: Served) -> Iterator[Annotator]:
     """A person with the page open; whatever the browser complains of fails the test."""
     if (
         served.process.poll() is not None
     ):  # a test that ended it failed before it started it again
         served.start()
-    undo_all(served)  # an answer of the test before may have arrived after its end
-    person = Annotator(
-        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    )
+    undo_all(served)
+    person = tabs[0]
     person.open(served.address)
     yield person
-    leave(person, served)
+    leave(person)
 
 
-def leave(person: Annotator, served: Served) -> None:
-    """Close the page of a person, and take back what was answered."""
+@pytest.fixture
+def another(tabs: list[Annotator], served: Served) -> Iterator[Annotator]:
+    """A second person with the same movie open."""
+    person = tabs[1]
+    person.open(served.address)
+    yield person
+    person.forget()
+
+
+def leave(person: Annotator) -> None:
+    """Close the page of a person."""
     with contextlib.suppress(
         Exception
     ):  # an answer that is on its way arrives, unless the test cut it off
         playwright.expect(person.page.locator("#saved")).not_to_have_text(
             "saving …", timeout=3000
         )
-    person.page.context.close()
-    undo_all(served)
-    assert person.complaints == []
-
-
-@pytest.fixture
-def another(browser: Any, served: Served) -> Iterator[Annotator]:
-    """A second person with the same movie open."""
-    person = Annotator(
-        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    )
-    person.open(served.address)
-    yield person
-    person.page.context.close()
+    person.forget()
+    complaints, person.complaints = person.complaints, []
+    assert complaints == []
 
 
 def undo_all(served: Served) -> None:

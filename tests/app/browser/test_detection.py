@@ -5,17 +5,15 @@ import shutil
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
 from clew.tracking.movie import open_movie
-from tests.app.browser.conftest import Annotator, Served
+from tests.app.browser.conftest import ServedHere, open_tab
 
 
 def test_cells_are_found_looked_at_and_found_otherwise(browser, tmp_path):
     write_simulation(tmp_path, NucleiSettings(frames=4, cells=10, seed=2))
     shutil.rmtree(tmp_path / "01_SEG")
     shutil.rmtree(tmp_path / "01_GT")
-    server = Served([tmp_path / "01"])
-    person = Annotator(
-        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    )
+    server = ServedHere([tmp_path / "01"])
+    person = open_tab(browser)
     page = person.page
     page.goto(server.address)
     page.wait_for_selector("#question >> text=Are these the cells?")

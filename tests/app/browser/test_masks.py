@@ -11,7 +11,7 @@ import tifffile
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
 from clew.tracking.movie import open_movie
-from tests.app.browser.conftest import Annotator, Served
+from tests.app.browser.conftest import ServedHere, open_tab
 
 LABELS = """async ([side]) => {
     const { frameAt } = await import("/static/frames.js"), { state } = await import("/static/state.js");
@@ -36,10 +36,8 @@ def own(browser, tmp_path):
         write_simulation(
             tmp_path / name, NucleiSettings(frames=4, cells=10, dims=dims, seed=2)
         )
-    server = Served([tmp_path / "flat/01", tmp_path / "deep/01"])
-    person = Annotator(
-        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    )
+    server = ServedHere([tmp_path / "flat/01", tmp_path / "deep/01"])
+    person = open_tab(browser)
     person.open(server.address)
     yield person, server, tmp_path
     person.page.context.close()

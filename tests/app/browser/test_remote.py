@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.app.browser.conftest import Annotator, Served
+from tests.app.browser.conftest import ServedHere, open_tab
 
 PATH = "/lab/clew/"
 
@@ -65,14 +65,14 @@ def proxy():
 
 def test_the_page_works_below_a_path_of_another_server(browser, proxy, solid, tmp_path):
     public = f"http://127.0.0.1:{proxy.server_port}{PATH}"
-    served = Served(
+    served = ServedHere(
         [solid], "--public", public, "--store", str(tmp_path / "answers.clewdb")
     )
     proxy.behind = served.port
     try:
         assert served.address.startswith(public)
-        person = Annotator(browser.new_context().new_page())
-        other = Annotator(browser.new_context().new_page())
+        person = open_tab(browser)
+        other = open_tab(browser)
         for one in (person, other):
             one.page.goto(served.address)
             one.page.wait_for_selector('#question:not([data-key=""])[data-key]')
@@ -110,13 +110,13 @@ def test_the_page_at_the_near_end_of_a_tunnel_with_another_port(
         tunnel.daemon_threads = True
         threading.Thread(target=tunnel.serve_forever, daemon=True).start()
         public = f"http://localhost:{tunnel.server_address[1]}/"
-        served = Served(
+        served = ServedHere(
             [solid], "--public", public, "--store", str(tmp_path / "answers.clewdb")
         )
         tunnel.behind = served.port
         try:
             assert served.address.startswith(public)
-            person = Annotator(browser.new_context().new_page())
+            person = open_tab(browser)
             person.open(served.address)
             person.press("y")
             person.saved()
@@ -154,10 +154,10 @@ def test_the_page_by_tls(browser, solid, tmp_path):
     ]
     subprocess.run([*make, *said], check=True, capture_output=True)
     files = ["--tls-key", str(names[0]), "--tls-cert", str(names[1])]
-    served = Served([solid], *files, "--store", str(tmp_path / "answers.clewdb"))
+    served = ServedHere([solid], *files, "--store", str(tmp_path / "answers.clewdb"))
     try:
         assert served.address.startswith(f"https://127.0.0.1:{served.port}/")
-        person = Annotator(browser.new_context(ignore_https_errors=True).new_page())
+        person = open_tab(browser, ignore_https_errors=True)
         person.open(served.address)
         person.press("y")
         person.saved()

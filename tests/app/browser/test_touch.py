@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.browser.conftest import Annotator, leave, undo_all
+from tests.app.browser.conftest import leave, open_tab, undo_all
 
 SCALE = "import('/static/camera.js').then(({ camera }) => camera.scale)"
 
@@ -11,13 +11,10 @@ SCALE = "import('/static/camera.js').then(({ camera }) => camera.scale)"
 def tablet(browser, served):
     """A person with a tablet."""
     undo_all(served)
-    context = browser.new_context(
-        viewport={"width": 820, "height": 1180}, has_touch=True
-    )
-    person = Annotator(context.new_page())
+    person = open_tab(browser, viewport={"width": 820, "height": 1180}, has_touch=True)
     person.open(served.address)
     yield person
-    leave(person, served)
+    leave(person)
 
 
 def fingers(page):

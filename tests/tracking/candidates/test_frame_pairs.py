@@ -189,8 +189,8 @@ def growing(seed=0, growth=1.35, side=7):
 @pytest.mark.parametrize("seed", range(8))
 def test_the_chosen_flow_scores_at_least_as_much(seed):
     source = growing(seed)
-    w = Tracker.generic().weights_for(source, source.has)
     profile = estimate_profile(source, source.has)
+    w = Tracker.generic().weights_for(profile)
     plain = FramePairBuilder(source, profile).build(0)
     chosen = FramePairBuilder(source, profile, w).build(0)
     assert chosen.solve(w).value >= plain.solve(w).value
@@ -202,8 +202,8 @@ def test_a_growing_colony_is_followed_to_its_rim():
     n_missed = []
     for seed in range(8):
         source = growing(seed)
-        w = Tracker.generic().weights_for(source, source.has)
         profile = estimate_profile(source, source.has)
+        w = Tracker.generic().weights_for(profile)
         for weights in (None, w):
             pair = FramePairBuilder(source, profile, weights).build(0)
             events = pair.candidates.table(pair.a, pair.b, pair.solve(w).chosen)
@@ -216,8 +216,9 @@ def test_a_growing_colony_is_followed_to_its_rim():
 
 def test_known_moves_hold_in_the_chosen_flow():
     source = flowing()
-    w = Tracker.generic().weights_for(source, source.has)
-    builder = FramePairBuilder(source, estimate_profile(source, source.has), w)
+    profile = estimate_profile(source, source.has)
+    w = Tracker.generic().weights_for(profile)
+    builder = FramePairBuilder(source, profile, w)
     known = moves(2, (41, 50), (50, 41))
     pair = builder.build(2, known.events, known.select_moves())
     assert pair.is_flow_corrected

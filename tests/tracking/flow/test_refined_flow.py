@@ -3,11 +3,21 @@
 import numpy as np
 import pytest
 
+from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.flow.refined_flow import (
     fit_affine_flow,
+    match_moments,
     predicts_better,
     propose_flows,
 )
+
+
+def detect(*frames) -> list[Detections]:
+    """Detections at the positions of each frame."""
+    frame = np.repeat(np.arange(len(frames)), list(map(len, frames)))
+    label = np.concatenate([1 + np.arange(len(one)) for one in frames])
+    table = DetectionTable(frame, label, np.concatenate(frames))
+    return [table.detections(t) for t in range(len(frames))]
 
 
 def growing_colony(n=60, ndim=2, seed=0):
@@ -39,18 +49,48 @@ def test_affine_flow_of_cells_on_a_line_or_in_one_place_is_finite():
     assert np.isfinite(found).all()
 
 
-def test_both_flows_predict_a_colony():
+def test_all_flows_predict_a_colony():
     position, displacement = growing_colony()
-    kriged, affine = propose_flows(position, displacement, np.zeros_like(position))
+    cells = detect(position, position + displacement)
+    at_rest = np.zeros_like(position)
+    kriged, affine, moments = propose_flows(*cells, displacement, at_rest)
     size = np.median(np.linalg.norm(displacement, axis=1))
     assert np.median(np.linalg.norm(kriged - displacement, axis=1)) < 0.15 * size
     np.testing.assert_allclose(affine, displacement, atol=1e-3)
+    assert np.median(np.linalg.norm(moments - displacement, axis=1)) < 0.3 * size
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_matched_moments_are_those_of_the_next_frame(ndim):
+    position, displacement = growing_colony(ndim=ndim)
+    after = np.delete(position + displacement, [3, 7, 20], axis=0)
+    shift = match_moments(*detect(position, after))
+    moved = position + shift
+    np.testing.assert_allclose(moved.mean(axis=0), after.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(np.cov(moved.T), np.cov(after.T), rtol=1e-3, atol=1e-3)
+
+
+def test_growth_is_found_without_links():
+    position, _ = growing_colony()
+    center = position.mean(axis=0)
+    after = center + 1.5 * (position - center) + [3, -1]
+    shift = match_moments(*detect(position, after[::-1]))
+    np.testing.assert_allclose(position + shift, after, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [[1, 0], [0, 0]])
+def test_moments_of_cells_on_a_line_or_in_one_place_are_finite(scale):
+    position, displacement = growing_colony()
+    flat = position * scale
+    assert np.isfinite(match_moments(*detect(flat, position + displacement))).all()
+    assert np.isfinite(match_moments(*detect(position, flat))).all()
 
 
 def test_few_links_propose_nothing():
     position, displacement = growing_colony()
+    cells = detect(position, position + displacement)
     displacement[5:] = np.nan
-    assert propose_flows(position, displacement, np.zeros_like(position)) == []
+    assert propose_flows(*cells, displacement, np.zeros_like(position)) == []
 
 
 def test_a_flow_is_better_if_it_predicts_the_links_and_not_by_chance():

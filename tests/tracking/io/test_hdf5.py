@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.errors import InputError
+from clew.errors import ClewError, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import open_annotations
@@ -176,6 +176,23 @@ def test_data_in_other_files_are_refused(edit, tmp_path, form):
         np.testing.assert_array_equal(file[name][()], coords)
     with pytest.raises(InputError, match="expected all in one file"):
         open_lineage(path)
+
+
+def test_flipped_byte_is_no_error_but_clews(tmp_path):
+    """h5py raises SystemError where a link is damaged."""
+    data = bytearray(BTRACK.read_bytes())
+    path = tmp_path / "a.h5"
+    refused = []
+    for at in range(0, len(data), 29):
+        data[at] ^= 0xFF
+        path.write_bytes(data)
+        try:
+            open_lineage(path)
+        except ClewError as error:
+            refused.append(str(error))
+        data[at] ^= 0xFF
+    assert len(refused) > 20
+    assert all("a.h5" in words for words in refused)
 
 
 IMAGE = "ObjectExtraction/LabelImage_v2/labelimage000/block0000"

@@ -11,9 +11,11 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.io import names
 from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.events_csv import read_events
+from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.results import check_formats, write_results
+from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +125,19 @@ def test_a_disk_that_fills_up_leaves_the_older_result(
 
 def test_napari_graph_is_beside_its_table(written):
     assert isinstance(json.loads((written / names.NAPARI_GRAPH).read_text()), dict)
+
+
+@pytest.mark.parametrize("name", ["geff", "mastodon", "trackmate"])
+def test_folder_with_one_format_is_a_lineage(tmp_path, name):
+    place = np.array([[z, y, 10.0 * y] for y in range(5) for z in (0.0, 3.0)] * 3)
+    frame = np.repeat([0, 1, 2], 10)
+    table = DetectionTable(frame, np.tile(np.arange(1, 11), 3), place * [4.0, 1, 1])
+    table.spacing = (4.0, 1.0, 1.0)
+    lineage = Tracker.generic(n_jobs=1, cache=None).track(table)
+    write_results(tmp_path / "r", lineage, table, [name])
+    found = open_lineage(tmp_path / "r")
+    assert len(found.frame) == 30
+    # files for programs with images have the units of the table
+    expected = 12.0 if name == "geff" else 3.0
+    assert found.position[:, 0].max() == expected
+    assert found.spacing == ((4.0, 1.0, 1.0) if name == "geff" else None)

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 
 from clew.errors import CacheWarning, InputError, StoreError
 from clew.tracking.frames import ArrayFrames
+from clew.tracking.io import tiff
 from clew.tracking.measurement import measure as measuring
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.measurement.regions import measure_frame, measure_overlap
 from clew.tracking.measurement.store import FOLDER, Store, open_store
-from clew.tracking.movie import Movie
+from clew.tracking.movie import Movie, open_movie
 from clew.utils import storage
 
 N_FRAMES = 11
@@ -138,6 +140,60 @@ def test_a_changed_pixel_is_noticed(
     assert sorted(measured_frames) == expected
 
 
+def test_measurements_do_not_wait_for_the_disk(pixels, tmp_path, monkeypatch):
+    def refuse(_):
+        raise AssertionError("a damaged file would be measured again")
+
+    monkeypatch.setattr(storage.os, "fsync", refuse)
+    measure_movie(movie_of(pixels, tmp_path))
+    assert len(files(tmp_path)) == N_FRAMES
+
+
+def write_movie(folder, pixels):
+    for name, stack in zip(("01_SEG", "01"), pixels, strict=True):
+        (folder / name).mkdir(parents=True)
+        for t, frame in enumerate(stack):
+            tifffile.imwrite(folder / name / f"t{t:03d}.tif", frame)
+    return folder / "01"
+
+
+def test_files_that_did_not_change_are_not_read(pixels, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiff, "SETTLED_SECONDS", -60)  # files of a moment ago count
+    path = write_movie(tmp_path, pixels)
+    read = []
+    measure_chunk = measuring._measure_chunk
+
+    def count(store, cache, chunk):
+        read.extend(chunk[1])
+        return measure_chunk(store, cache, chunk)
+
+    monkeypatch.setattr(measuring, "_measure_chunk", count)
+    first = measure_movie(open_movie(path))
+    assert sorted(read) == list(range(N_FRAMES))
+    read.clear()
+    again = measure_movie(open_movie(path))
+    assert (read, again.keys) == ([], first.keys)
+    np.testing.assert_array_equal(
+        again.detections(6).position, first.detections(6).position
+    )
+
+    pixels[0][6, 0, 0] = 1
+    tifffile.imwrite(tmp_path / "01_SEG/t006.tif", pixels[0][6])
+    (lost_file, *_) = files(tmp_path)
+    lost_file.unlink()
+    lost = first.keys.index(lost_file.stem)
+    changed = measure_movie(open_movie(path))
+    assert set(read) == {5, 6, lost}
+    assert changed.keys == measure_movie(open_movie(path), cache=None).keys
+
+    (tmp_path / ".clew").rename(tmp_path / "elsewhere")
+    read.clear()
+    monkeypatch.setattr(tiff, "SETTLED_SECONDS", 60)
+    measure_movie(open_movie(path))
+    measure_movie(open_movie(path))
+    assert len(read) == 2 * N_FRAMES  # files of a moment ago may change unnoticed
+
+
 def test_another_spacing_or_way_of_measuring_is_noticed(
     pixels, tmp_path, measured_frames, monkeypatch
 ):
@@ -199,10 +255,10 @@ def test_a_folder_that_fills_up_is_no_obstacle(
     expected = measure_movie(movie_of(pixels), cache=None)
     written, original = [], storage.write_document
 
-    def full(*args):
+    def full(*args, **options):
         if len(written) >= from_frame:
             raise StoreError("a.clew: cannot be written (No space left on device)")
-        written.append(original(*args))
+        written.append(original(*args, **options))
 
     monkeypatch.setattr(storage, "write_document", full)
     with pytest.warns(

@@ -1,5 +1,6 @@
 """From margins to probabilities, and how many events are expected to be wrong."""
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -146,18 +147,35 @@ def test_what_a_movie_tells_counts_once():
 
 def test_cells_appear_and_disappear_at_the_border_and_torn_masks_are_mistakes():
     generic = Calibration.generic()
-    for event in Event:
+    for event in set(Event) - {Event.MOVE}:
         ratio = odds(generic, event, context=np.ones(1)) / odds(
             generic, event, context=np.zeros(1)
         )
         counts = {
             Event.APPEAR: generic.border,
             Event.DISAPPEAR: generic.border,
-            Event.MOVE: 0,
             Event.GAP: 0,
         }
         assert ratio == pytest.approx(np.exp(counts.get(event, generic.torn)))
     assert generic.border > 0 > generic.torn
+
+
+def test_a_move_that_might_be_a_swap_is_as_sure_as_margin_or_clearness():
+    generic = Calibration.generic()
+    assert generic.clearness > 0
+
+    def odds_of(margin, clearness):
+        return odds(generic, Event.MOVE, margin, context=np.array([clearness]))
+
+    alone = odds_of(0.01, 0.0)
+    assert odds_of(0.01, 1e-3) == pytest.approx(alone, rel=0.2)
+    clear = odds_of(0.01, 2.0)
+    assert clear == pytest.approx(np.exp(generic.swap + 2 * generic.clearness))
+    assert clear > 10 * alone
+    assert odds_of(1.0, 1e-3) == odds_of(1.0, 0.0)
+    older = replace(generic, clearness=0.0)
+    context = np.array([2.0])
+    assert odds(older, Event.MOVE, 0.01, context=context) == pytest.approx(alone)
 
 
 def test_the_pairs_around_tell_of_torn_masks():
@@ -212,10 +230,10 @@ def test_events_know_how_near_the_border_their_cell_is(simulated):
     for frame in range(len(pairs)):
         solved = solve_one(pairs, tracker.coef_, frame)
         for (_, event, sources, targets), near in zip(
-            solved.events, solved.border_proximity, strict=True
+            solved.events, solved.context, strict=True
         ):
             if event not in (Event.APPEAR, Event.DISAPPEAR):
-                assert near == 0
+                assert near == 0 or (near > 0 and event is Event.MOVE)
                 continue
             cells = source.detections(frame + (event is Event.APPEAR))
             at = np.flatnonzero(cells.label == (*sources, *targets)[0])[0]

@@ -215,7 +215,7 @@ def find_undominated(candidates: Candidates, scores: Array) -> Mask:
     move_keys = sources[moves, 0] * n_targets + targets[moves, 0]
 
     def score_move(source: Indices, target: Indices) -> Array:
-        place, exists = _look_up(move_keys, source * n_targets + target)
+        place, exists = look_up(move_keys, source * n_targets + target)
         score = np.full(len(source), -np.inf)
         score[exists] = scores[moves][place[exists]]
         return score
@@ -264,7 +264,7 @@ def split_score_margins(assignment: Assignment) -> Array:
     for rows, others, sign in ((splits, divisions, 1.0), (divisions, splits, -1.0)):
         mine = np.flatnonzero((chosen >= rows.start) & (chosen < rows.stop))
         keys = _family_keys(candidates, chosen[mine])
-        place, exists = _look_up(_family_keys(candidates, others), keys)
+        place, exists = look_up(_family_keys(candidates, others), keys)
         score = assignment.scores[chosen[mine[exists]]]
         other_score = assignment.scores[others][place[exists]]
         margin[mine[exists]] = sign * (score - other_score)
@@ -281,7 +281,7 @@ def _family_keys(candidates: Candidates, rows: Any) -> Indices:
     return keys
 
 
-def _look_up(known: Indices, keys: Indices) -> tuple[Indices, Mask]:
+def look_up(known: Indices, keys: Indices) -> tuple[Indices, Mask]:
     """Return (n,) each: where keys are among ascending ones, and whether they are."""
     if not len(known):
         return np.zeros(len(keys), np.intp), np.zeros(len(keys), dtype=bool)

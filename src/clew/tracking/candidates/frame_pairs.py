@@ -327,7 +327,7 @@ class FramePairBuilder:
         if shift is None:
             shift = np.zeros_like(links)
         least = MIN_CHANGE * self.profile.scales.diameter
-        for other in propose_flows(pair.a.position, links, shift):
+        for other in propose_flows(pair.a, pair.b, links, shift):
             is_near = np.linalg.norm(other - shift, axis=1).max() < least
             follows_flow = self.profile.motion.follows_flow
             if not is_near and (follows_flow or predicts_better(links, other, shift)):

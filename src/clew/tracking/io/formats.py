@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clew.tracking.io.names import RESULT_LINEAGES
 from clew.tracking.io.staging import refuse_interrupted_write
 from clew.utils import validation as checks
 
@@ -65,9 +66,7 @@ GEFF = LineageFormat(
     ("zarr.json", ".zattrs", ".zgroup"),
     "geff_lineage:read_nested_geff",
 )
-RESULT = LineageFormat(
-    (), ("tracks.csv", "tracks.parquet", "napari.csv"), "track_tables:read_result"
-)
+RESULT = LineageFormat((), RESULT_LINEAGES, "track_tables:read_result")
 CHALLENGE = LineageFormat((), (), "ctc:open_ctc_lineage")
 FORMATS = (TABLES, TRACKMATE, MASTODON, HDF5, GEFF, RESULT)
 """In the order in which they are tried."""

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
+from clew.tracking.detections import DetectionTable
 from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.io.manifest import warn_if_file_changed
@@ -122,7 +123,7 @@ def _read_attributes(path: str | Path) -> Any:
 def write_geff(
     path: str | Path,
     lineage: Lineage | TrackedMovie,
-    movie: Movie | None = None,
+    movie: Movie | DetectionTable | None = None,
     masks: str | None = None,
 ) -> None:
     """Write a lineage as a whole, block by block.
@@ -132,7 +133,7 @@ def write_geff(
     path : str or Path
         Folder to write. A GEFF that exists is replaced; anything else is refused.
     lineage : Lineage or TrackedMovie
-    movie : Movie, optional
+    movie : Movie or DetectionTable, optional
         Adds its name and spacing to the metadata.
     masks : str, optional
         Path of label images with the ids of tracks, relative to the graph.
@@ -159,7 +160,7 @@ def _write_columns(
     nodes: NodeColumns,
     edges: EdgeColumns,
     tracked: TrackedMovie,
-    movie: Movie | None,
+    movie: Movie | DetectionTable | None,
     masks: str | None,
 ) -> None:
     """Write the columns of a lineage."""
@@ -185,7 +186,9 @@ def _write_columns(
         COMPLETE: True,
     }
     if movie is not None:
-        extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
+        extra["movie"] = movie.name
+    if movie is not None and movie.spacing is not None:
+        extra["spacing"] = list(movie.spacing)
     metadata = _make_metadata(
         axes,
         extra,

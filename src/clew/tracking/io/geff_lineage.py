@@ -58,22 +58,12 @@ def _list_folders(path: Path) -> Iterator[Path]:
 
 def read_nested_geff(path: Path) -> PointLineage | None:
     """Read the GEFF that a folder is or has; None if there is none."""
-    graph = find_geff(path)
-    return None if graph is None else read_geff_lineage(graph)
+    found = find_geff(path)
+    return None if found is None else read_geff_lineage(found)
 
 
-def read_geff_lineage(path: str | Path) -> PointLineage:
-    """Read the tracks and positions of a GEFF.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    lineage : PointLineage
-    """
-    path = Path(path)
+def read_geff_lineage(path: Path) -> PointLineage:
+    """Read the tracks and positions of a GEFF."""
     graph = load_graph(path)
     where = str(path)
     nodes = graph["node_props"]
@@ -101,6 +91,7 @@ def read_geff_lineage(path: str | Path) -> PointLineage:
         is_complete=_read_flag(extra),
         n_estimated=float(estimated) if is_number(estimated) else None,
         is_physical=is_physical,
+        made_from=_read_origin(extra),
         notes=() if note is None else (note,),
     )
 
@@ -201,6 +192,14 @@ def _parse_marks(nodes: Properties, order: NDArray[np.intp]) -> Mask:
             marks = values[order] != 0
             marks &= True if missing is None else ~np.asarray(missing, bool)[order]
     return marks
+
+
+def _read_origin(extra: Any) -> dict[str, Any] | None:
+    """What clew wrote of the movie, if it made the graph of one."""
+    clew = extra.get("clew")
+    if not isinstance(clew, dict) or "spacing" not in clew:
+        return None
+    return {"spacing": clew["spacing"]}
 
 
 def _read_flag(extra: Any) -> bool | None:

@@ -85,7 +85,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+    except Exception as error:  # h5py raises nearly anything
         raise InputError(
             f"{path} is damaged or no HDF5 of this kind ({type(error).__name__}: "
             f"{error})"

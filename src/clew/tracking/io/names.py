@@ -15,6 +15,15 @@ NAPARI_GRAPH = "napari.json"
 SUBMISSION = "submission.csv"
 TRACKMATE = "trackmate.xml"
 MASTODON = "lineage.mastodon"
+RESULT_LINEAGES = (
+    TRACKS,
+    TRACKS_PARQUET,
+    NAPARI,
+    GEFF,
+    MASTODON,
+    TRACKMATE,
+)
+"""Files of a result with the whole lineage, in the order in which they are read."""
 REPORT = "report.html"
 MANIFEST = "manifest.json"
 """Lists the files of a result with sizes and digests; see `manifest.py`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +210,12 @@ def _write_formats(
         from clew.tracking.io.geff import write_geff
 
         masks = f"../{LABELS}" if "zarr" in formats else None
-        write_geff(folder / GEFF, tracked, label_movie, masks)
+        write_geff(folder / GEFF, tracked, movie, masks)
         names.append(GEFF)
     if "mastodon" in formats:
         from clew.tracking.io.mastodon import write_mastodon
 
-        write_mastodon(folder / MASTODON, tracked.lineage())
+        write_mastodon(folder / MASTODON, _restore_units(tracked, movie))
         names.append(MASTODON)
     if "napari" in formats:
         from clew.tracking.io.napari import write_napari
@@ -236,11 +237,23 @@ def _write_formats(
     if "trackmate" in formats:
         from clew.tracking.io.trackmate import write_trackmate
 
-        write_trackmate(folder / TRACKMATE, tracked.lineage())
+        write_trackmate(folder / TRACKMATE, _restore_units(tracked, movie))
         names.append(TRACKMATE)
     if "zarr" in formats:
         names.append(LABELS)
     return names, counts
+
+
+def _restore_units(tracked: TrackedMovie, movie: Movie | DetectionTable) -> Lineage:
+    """The lineage, with positions as in the table that was tracked.
+
+    The program that wrote the table has images in its units. Positions in label images
+    stay physical.
+    """
+    lineage = tracked.lineage()
+    if not isinstance(movie, DetectionTable) or movie.spacing is None:
+        return lineage
+    return replace(lineage, position=lineage.position / np.array(movie.spacing))
 
 
 def _describe_origin(

@@ -12,6 +12,7 @@ import math
 import re
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from clew.utils.storage import write_bytes
 
 MAX_FRAME_BYTES = 4 * 2**30
 """Largest frame that is read; a damaged header can ask for any amount of memory."""
+SETTLED_SECONDS = 10.0
+"""After which a change of a file shows in its times, on any file system."""
 SUFFIXES = (".tif", ".tiff")
 CELLPOSE = r"(?i:.*_cp_masks\.tiff?$)"
 """Masks that Cellpose writes beside the images."""
@@ -88,6 +91,19 @@ class TiffFolder:
             pages = tiff.series[0].asarray().reshape(-1, *layout.page_shape)
             frame = layout.assemble_frame(pages[layout.list_pages(0)])
             return _check_unchanged(frame, self, path)
+
+    def stamp(self, t: int) -> str:
+        """Return what changes whenever the file of a frame does.
+
+        Times of files are coarse: a file that changed a moment ago has no stamp, since
+        it may change once more at the same time.
+        """
+        status = self.paths[t].stat()
+        changed = max(status.st_mtime, status.st_ctime)
+        if not changed < time.time() - SETTLED_SECONDS:
+            return ""
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return repr((status.st_dev, status.st_ino, status.st_size, times, self.channel))
 
 
 class _SharedFile:

@@ -27,9 +27,9 @@ from clew.tracking.io.delimited import (
     read_column_names,
     read_delimited,
 )
-from clew.tracking.io.formats import TABLES
+from clew.tracking.io.formats import TABLES, open_lineage
 from clew.tracking.io.manifest import require_intact
-from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.io.names import RESULT, RESULT_LINEAGES, TRUTH
 from clew.tracking.io.point_lineage import (
     PointLineage,
     make_lineage_of_links,
@@ -46,7 +46,10 @@ from clew.tracking.io.tables import (
 from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.tracks import Faults
 
-RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
+MASTODON_ENDS = (
+    ("link_target_ids_source_spot_id",),
+    ("link_target_ids_target_spot_id",),
+)
 NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
@@ -66,13 +69,16 @@ def is_track_table(path: Path) -> bool:
 
 
 def read_result(folder: Path) -> PointLineage | None:
-    """Read the tables in a folder of results; None if it has masks."""
+    """Read the lineage in a folder of results; None if it has masks."""
     masks = (folder / RESULT, folder / TRUTH, folder / "TRA" / TRUTH)
-    tables = [folder / name for name in RESULT_TABLES if (folder / name).is_file()]
-    if not tables or any(file.is_file() for file in masks):
+    files = [folder / name for name in RESULT_LINEAGES if (folder / name).exists()]
+    if not files or any(file.is_file() for file in masks):
         return None
     manifest = require_intact(folder, ctc.is_result_file)
-    lineage = read_track_table(tables[0], str(folder))
+    if not TABLES.matches(files[0]):
+        lineage = open_lineage(files[0])
+        return lineage if isinstance(lineage, PointLineage) else None
+    lineage = read_track_table(files[0], str(folder))
     if manifest is None:
         return lineage
     return replace(lineage, made_from=manifest.made_from)
@@ -239,10 +245,12 @@ def _link_cells(
         if file is None:
             raise InputError(
                 f"{path} has spots of {form.program}; expected its table of edges "
-                f"beside it, {path.stem}_edges{path.suffix} or edges{path.suffix}"
+                f"beside it, {path.stem}_{form.edges[0]}{path.suffix} or "
+                f"{form.edges[0]}{path.suffix}"
             )
         names = ("spot_source_id", "spot_target_id")
-        links = read_delimited(file, dict.fromkeys(names, ()), names)
+        aliases = dict(zip(names, MASTODON_ENDS, strict=True))
+        links = read_delimited(file, aliases, names)
         pairs = zip(*(links.columns[name] for name in names), strict=True)
         # rows under the header describe the columns
         edges = [pair for pair in pairs if parse_integer(pair[0]) is not None]
@@ -253,7 +261,7 @@ def _link_cells(
         make_links(str(path), node, frame, edges),
         str(path),
         tracklet=tracklet,
-        is_physical=form.program == "TrackMate",
+        is_physical=form.program in ("TrackMate", "Mastodon"),
         notes=(f"read as a table of {form.program}, {origin}",),
     )
 
@@ -415,6 +423,12 @@ FORMS = (
         edges=("edges",),
     ),
     TableForm(
+        "Mastodon",
+        frozenset({"id", "spot_frame", "spot_position_x"}),
+        {"node": ("id",)},
+        edges=("Link", "link"),
+    ),
+    TableForm(
         "funtracks",
         frozenset({"id", "parent_id", "tracklet_id"}),
         {"node": ("id",), "node_parent": ("parent_id",), "track": ("tracklet_id",)},
@@ -460,6 +474,7 @@ def find_table_beside(path: Path, words: tuple[str, ...]) -> Path | None:
     for word in words:
         names = [f"{stem}_{word}", f"{stem}-{word}", word]
         names += [stem.replace("spots", word), stem.replace("Spots", word.title())]
+        names.append(stem.replace("Spot", word))
         for name in names:
             file = path.with_name(name + path.suffix)
             if file.is_file() and file != path:

@@ -121,18 +121,8 @@ def read_spots(path: Path) -> Table:
     return _make_table(path, _parse_file(path))
 
 
-def read_trackmate(path: str | Path) -> PointLineage:
-    """Read the visible spots and tracks of a file.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    lineage : PointLineage
-    """
-    path = Path(path)
+def read_trackmate(path: Path) -> PointLineage:
+    """Read the visible spots and tracks of a file."""
     handler = _parse_file(path)
     table = _make_table(path, handler)
     faults = Faults(table.where)

@@ -71,7 +71,7 @@ class SolvedBlock:
     """(m, 2) rows of the targets in theirs."""
     confidence: Array
     split_margin: Array
-    border: Array
+    context: Array
     weight_norm: float
     typical_volume: float
     n_added: int
@@ -88,9 +88,7 @@ class SolvedBlock:
             _or_full(pair.split_score_margin, len(pair.events), np.nan)
             for pair in solutions
         ]
-        borders = [
-            _or_full(pair.border_proximity, len(pair.events), 0.0) for pair in solutions
-        ]
+        contexts = [_or_full(pair.context, len(pair.events), 0.0) for pair in solutions]
         return cls(
             frames,
             collect_nodes(source, frames),
@@ -99,7 +97,7 @@ class SolvedBlock:
             np.concatenate([none, *(part[1] for part in rows)]),
             np.concatenate([np.zeros(0), *(pair.confidence for pair in solutions)]),
             np.concatenate([np.zeros(0), *margins]),
-            np.concatenate([np.zeros(0), *borders]),
+            np.concatenate([np.zeros(0), *contexts]),
             max((pair.weight_norm for pair in solutions), default=1.0),
             max((pair.typical_volume for pair in solutions), default=1.0),
             sum(pair.n_added for pair in solutions),
@@ -138,7 +136,7 @@ class SolvedBlock:
                 self.target_rows[~is_move],
                 self.confidence[~is_move],
                 self.split_margin[~is_move],
-                self.border[~is_move],
+                self.context[~is_move],
             ),
             self.weight_norm,
             self.typical_volume,
@@ -436,7 +434,7 @@ def finish_block(block: SolvedBlock, changes: BlockChanges) -> LineagePart:
     moves = moves[changes.is_kept[node]]
     events = EventTable.join([block.events[moves], changes.events])
     confidence = np.concatenate([block.confidence[moves], changes.confidence])
-    context = np.concatenate([np.zeros(len(moves)), changes.context])
+    context = np.concatenate([block.context[moves], changes.context])
     known = np.append(np.full(len(moves), np.nan), changes.probability)
     order = _sort_order(events)
     events = events[order]

@@ -14,6 +14,7 @@ from clew.learning.task import Array
 from clew.models.examples import fingerprint
 from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
+from clew.tracking.frames import stamp_frame
 from clew.tracking.measurement.label_faults import (
     NO_FAULTS,
     LabelFaults,
@@ -207,20 +208,54 @@ def measure_movie(
     for message in faults.messages:
         warnings.warn(f"{movie.name}: {message}", DataWarning, stacklevel=2)
     store = open_store(cache, movie.name, movie.folder)
-    last = movie.n_frames - 1
-    chunks = []
-    for t in range(0, movie.n_frames, FRAMES_PER_JOB):
-        end = t + FRAMES_PER_JOB
-        chunks.append((movie.window(t, min(end, last)), range(t, min(end, last + 1))))
-    keys: list[str] = []
+    stamps = [_stamp_frame(movie, t) for t in range(movie.n_frames)]
+    known = store.read_index()
+    keys = [known.get(stamp, "") for stamp in stamps]
+    chunks = _list_chunks(movie, [t for t, key in enumerate(keys) if not key])
+    done = movie.n_frames - sum(len(frames) for _, frames in chunks)
     measured = MeasurementCache()
     measure_chunk = partial(_measure_chunk, store, measured)
-    for chunk_keys in (executor or ThreadExecutor(n_jobs)).map(measure_chunk, chunks):
-        keys += chunk_keys
+    found = (executor or ThreadExecutor(n_jobs)).map(measure_chunk, chunks)
+    if progress is not None and done:
+        progress(done, movie.n_frames)
+    for (_, frames), chunk_keys in zip(chunks, found, strict=True):
+        keys[frames.start : frames.stop] = chunk_keys
+        done += len(frames)
         if progress is not None:
-            progress(len(keys), movie.n_frames)
+            progress(done, movie.n_frames)
+    index = {stamp: key for stamp, key in zip(stamps, keys, strict=True) if stamp}
+    if index != known:
+        store.write_index(index)
     store.prune(keys)
     return MeasuredMovie(movie, store, keys, 0, measured, faults)
+
+
+def _stamp_frame(movie: Movie, t: int) -> str:
+    """Return what changes whenever the measurements of a frame do; "" if unknown."""
+    frames = [(movie.labels, t)]
+    if movie.images is not None:
+        frames.append((movie.images, t))
+    if t + 1 < movie.n_frames:
+        frames.append((movie.labels, t + 1))
+    stamps = [stamp_frame(*frame) for frame in frames]
+    if not all(stamps):
+        return ""
+    settings = (VERSION, tuple(map(float, movie.spacing)), t + 1 < movie.n_frames)
+    return hash_parts([repr((settings, stamps)).encode()])
+
+
+def _list_chunks(movie: Movie, frames: list[int]) -> list[tuple[Movie, range]]:
+    """Return runs of consecutive frames to measure, each with its part of the movie."""
+    chunks: list[tuple[Movie, range]] = []
+    last = movie.n_frames - 1
+    start = 0
+    for k, t in enumerate(frames):
+        is_end = k + 1 == len(frames) or frames[k + 1] > t + 1
+        if is_end or k + 1 - start == FRAMES_PER_JOB:
+            window = movie.window(frames[start], min(t + 1, last))
+            chunks.append((window, range(frames[start], t + 1)))
+            start = k + 1
+    return chunks
 
 
 def _measure_chunk(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.evaluation.task_loss import NOTHING as NOTHING_PREDICTED
-from clew.tracking.evaluation.task_loss import TaskLoss
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
@@ -28,6 +27,10 @@ from clew.tracking.report.markup import (
 )
 from clew.tracking.report.tree import Forest, plot_lineage
 from clew.tracking.training.calibration import expected_wrong
+
+if TYPE_CHECKING:  # not needed where there is no truth
+    from clew.tracking.evaluation.evaluate import Evaluation
+    from clew.tracking.evaluation.task_loss import TaskLoss
 
 MAX_TRACKS = 120
 """Lines in the picture of the lineage."""

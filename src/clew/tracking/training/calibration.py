@@ -2,8 +2,11 @@
 
 Platt scaling (Platt 1999) with an intercept for each kind of event:
 P(right) = 1 / (1 + exp(−(a m + b))), where the margin m is the confidence in norms of
-the weights. Besides the margin, four things matter on every kind of cells:
+the weights. Besides the margin, five things matter on every kind of cells:
 
+- Two cells that are close swap with a small margin, however clear their moves are.
+  Where a swap is the best alternative, the change of the cells' relative position tells
+  as well (`assignment/swaps.py`), and the surer of both counts.
 - Near the border cells appear and disappear; elsewhere that is mostly a mistake.
 - A detection that is two for one frame and one again was torn by the segmentation
   (`lineage/repair.py`), so that nothing divided or merged.
@@ -37,10 +40,12 @@ from clew.tracking.events import Event
 from clew.tracking.lineage.splits import TEARING
 from clew.tracking.training.generic_weights import (
     BORDER,
+    CLEARNESS,
     GROWTH,
     INTERCEPTS,
     SLOPE,
     SPREAD,
+    SWAP,
     TORN,
     TYPICAL_RANK,
 )
@@ -113,9 +118,9 @@ class MovieMargins:
         """2 α: the growth of the log-odds with the margin.
 
         The density exp(α m) from 0 to `SMALL_MARGIN` has a mean rank of about
-        ½ + α `SMALL_MARGIN` / 12.
+        ½ + α `SMALL_MARGIN` / 12. A smaller rank than ½ is not from such a density.
         """
-        return 24 / SMALL_MARGIN * (self.mean_rank() - 0.5)
+        return 24 / SMALL_MARGIN * max(self.mean_rank() - 0.5, 0.0)
 
     @property
     def log_share(self) -> Array:
@@ -144,12 +149,17 @@ class Calibration:
     """Added for a cell that appears or disappears on the border."""
     torn: float = 0.0
     """Added for an event of a torn mask."""
+    swap: float = 0.0
+    """Log-odds of a move that might as well be a swap."""
+    clearness: float = 0.0
+    """Coefficient of the clearness of moves that two cells might swap; 0 if it does not
+    matter."""
 
     @classmethod
     def generic(cls) -> Calibration:
         """Return the calibration that comes with clew."""
         intercept = np.array([INTERCEPTS.get(str(event), 0.0) for event in Event])
-        return cls(SLOPE, intercept, SPREAD, GROWTH, 1.0, BORDER, TORN)
+        return cls(SLOPE, intercept, SPREAD, GROWTH, 1.0, BORDER, TORN, SWAP, CLEARNESS)
 
     def of_movie(self, margins: MovieMargins) -> Calibration:
         """Return the calibration of one movie; applied twice, it stays the same."""
@@ -179,7 +189,8 @@ class Calibration:
         weight_norm : float
         context : ndarray of shape (n,)
             For appearances and disappearances the proximity of the border, from 0 to 1;
-            1 for events of torn masks; 0 for others.
+            1 for events of torn masks; for moves that two cells might swap, their
+            clearness; 0 for others.
 
         Returns
         -------
@@ -192,6 +203,10 @@ class Calibration:
         log_odds = (
             self.slope * margin + self.intercept[event] + of_context[event] * context
         )
+        if self.clearness:
+            is_swap = (event == Event.MOVE) & (np.asarray(context) > 0)
+            of_swap = self.swap + self.clearness * np.asarray(context)
+            log_odds = np.where(is_swap, np.maximum(log_odds, of_swap), log_odds)
         return np.where(np.isinf(confidence), 1.0, expit(log_odds))
 
 
