@@ -336,12 +336,15 @@ def open_stack(path: Path, channel: int | None = None) -> TiffStack:
 
 
 def write_frame(path: Path, frame: NDArray[Any]) -> None:
-    """Write a frame as a compressed TIFF, a page for each plane, as a whole."""
+    """Write a frame as a compressed TIFF, a page for each plane, as a whole.
+
+    It need not be on the disk yet: all files of a result are, before it counts.
+    """
     buffer = io.BytesIO()
     tifffile.imwrite(
         buffer, frame, compression="zlib", photometric="minisblack", metadata=None
     )
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue(), durable=False)
 
 
 @contextmanager
