@@ -44,6 +44,8 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
     annotator.page.on(
         "response", lambda reply: stale.append(reply) if reply.status == 409 else None
     )
+    for person in (annotator, another):
+        person.until("state.wrong && !state.learning")  # all frames are asked about
     mine = annotator.asked()
     while (theirs := another.asked())[0] == mine[0]:  # both could be impossible
         another.press("Space")
@@ -59,6 +61,7 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
     held[0].continue_()
     annotator.saved()
     assert stale
+    assert annotator.page.is_hidden("#refused"), annotator.page.inner_text("#refused")
     assert annotator.exported(tmp_path) == {mine, theirs}
 
 
