@@ -19,7 +19,7 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
             annotator.press("Space")
             continue
         is_new_frame = frame not in {fact[0] for fact in said}
-        is_denied = is_new_frame and 0 < len(said) and len(denied_frames) < 4
+        is_denied = is_new_frame and len(said) > 0 and len(denied_frames) < 4
         if is_denied:
             denied_frames.add(frame)
         said.add((frame, event, sources, targets, not is_denied))
