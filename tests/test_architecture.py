@@ -16,6 +16,7 @@ ORDER = [
     ["utils"],
     ["learning"],
     ["parallel"],
+    ["shards"],
     ["models"],
     ["estimators"],
     ["preprocessing"],

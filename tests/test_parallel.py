@@ -30,12 +30,12 @@ from clew.parallel import (
     ThreadExecutor,
     _check_workers,
     connect_to_cluster,
-    distribute_task,
     make_executor,
     map_examples,
     resolve_jobs,
     start_local_cluster,
 )
+from clew.shards import distribute_task
 
 CALLS = [(space, weight) for space in Space for weight in (-1.0, 0.0, 1.0)]
 

@@ -11,7 +11,7 @@ from clew.errors import InfeasibleAnnotation, MissingCapability
 from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import convex_part, loss_values
-from clew.learning.task import Space, Subset, separate_examples
+from clew.learning.task import Space, Subset
 from clew.models.base import CLPL, list_outputs
 from clew.models.chain import Chain
 from clew.models.multiclass import Multiclass
@@ -153,7 +153,7 @@ def test_the_hinges_one_by_one_have_the_same_mean_loss():
         np.random.default_rng(0),
     )
     for whole in (task, Subset(task, np.array([7, 2, 11]))):
-        hinges = separate_examples(whole)
+        hinges = whole.separated()
         assert hinges.n_examples > whole.n_examples
         assert len(set(hinges.keys)) == hinges.n_examples
         for w in rng.normal(size=(5, task.n_features)):

@@ -14,7 +14,7 @@ from clew.learning.cccp import learn
 from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
 from clew.learning.sparse_rows import subtract_sparse
-from clew.learning.task import Subset, online_task, weight_examples
+from clew.learning.task import Subset, weight_examples
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
@@ -45,8 +45,7 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False, loss=HINGE
     bundle.start_at_base()
     oracle = None
     if online:
-        whole, examples = online_task(task)
-        oracle = whole.online(w, loss, examples)
+        oracle = task.online(w, loss)
 
     def evaluate(w, examples):
         return convex_part(task, loss, w, examples)
@@ -400,7 +399,7 @@ def test_a_sentence_that_counts_twice_is_one_that_is_there_twice(text):
     model, options = Chain().prepare(X, Y), Algorithm(tol=1e-2, eta=1e-2)
     once = weight_examples(model.task(X, Y), np.repeat([1.0, 2.0], [100, 50]))
     twice = model.task([*X, *X[100:]], [*Y, *Y[100:]])
-    assert online_task(once) is not None
+    assert once.is_online
     ours, theirs = (
         learn(task, BRIDGE, 10 / 200, algorithm=options) for task in (once, twice)
     )

@@ -16,7 +16,7 @@ from clew.learning.selection import (
     best_point,
     cross_validate,
 )
-from clew.learning.task import Argmax, Space, Subset
+from clew.learning.task import Argmax, Space, Subset, Task
 
 from ..helpers.effort import examples, sweep
 from .problems import assignment_task, chain_task
@@ -111,9 +111,11 @@ def test_what_is_chosen_was_measured_and_cannot_be_told_from_the_best(seed, n, m
     assert best_point(points[::-1]) is best
 
 
-class Scripted:
+class Scripted(Task):
     """A held-out task whose losses follow from how often it was asked for a prediction."""
 
+    n_examples = 4
+    n_features = 0
     spaces = frozenset({Space.ALL})
     loss_zero_iff_compatible = True
 

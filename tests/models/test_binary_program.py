@@ -8,7 +8,7 @@ from sklearn.base import clone
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.initialization import Initializer
 from clew.learning.losses import LOSSES
-from clew.learning.task import Space, is_determined
+from clew.learning.task import Space
 from clew.models.binary_program import BinaryProgram, Program
 from clew.models.linear_program import find_minimal_conflict
 
@@ -59,7 +59,7 @@ def test_annotations_that_leave_one_output_are_known_to_be_convex(x, model):
         ([whole, None], False),
     ):
         task = model.task([x, x], annotations)
-        assert is_determined(task) is one_each
+        assert task.determined is one_each
         start = Initializer(task, LOSSES["hinge"])
         assert (start.part is None and start.contrast is None) is one_each
         assert bool(task.programs) is False  # nobody had to ask

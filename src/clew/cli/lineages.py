@@ -41,16 +41,20 @@ def make_report_page(
     from clew.tracking.measurement.label_faults import NO_FAULTS
     from clew.tracking.movie import Movie
     from clew.tracking.report import make_report
+    from clew.tracking.tracker import Origin
 
     if getattr(tracker, "label_faults_", NO_FAULTS).is_unreliable:
         # probabilities say nothing about labels that are no cells
         lineage = replace(lineage, probability=None)
+    weights = None
+    if tracker.origin_ is not Origin.GENERIC:
+        weights = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
     page = make_report(
         lineage,
         movie=movie if isinstance(movie, Movie) else None,
         title=movie.name,
         facts=facts,
-        weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)),
+        weights=weights,
         evaluation=evaluation,
     )
     return page.encode()

@@ -54,7 +54,8 @@ from clew.models.examples import (
 )
 from clew.models.labels import ClassWeight
 from clew.models.weight_blocks import feature_names
-from clew.parallel import Client, distribute_task, map_examples, resolve_jobs
+from clew.parallel import Client, map_examples, resolve_jobs
+from clew.shards import distribute_task
 from clew.utils.parameters import check_fitted, clone
 from clew.utils.validation import (
     Seed,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices, Task
+from clew.learning.task import Array, Indices, Task, as_task
 from clew.models.base import ExampleTask, StructuredModel, check_kind
 from clew.models.examples import Answers, Examples, Output
 from clew.models.labels import Label
@@ -164,5 +164,4 @@ def make_task(
     """Make the model's own Task, or one that asks for one example at a time."""
     if not hasattr(model, "task"):
         return ExampleTask(model, X, Y, n_jobs)
-    task: Task = model.task(X, Y, n_jobs=n_jobs)
-    return task
+    return as_task(model.task(X, Y, n_jobs=n_jobs))

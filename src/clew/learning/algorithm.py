@@ -67,7 +67,7 @@ class Algorithm:
     """Update w after each batch of examples, before exact passes certify the result.
 
     "auto" enables this if the task has an argmax for one example at a time
-    (`OnlineTask`), unless `solver` is "interior-point". For other tasks it needs at
+    (`Task.online`), unless `solver` is "interior-point". For other tasks it needs at
     least `STOCHASTIC_GROUPS` groups and `STOCHASTIC_WEIGHTS` weights.
     """
     random_state: int = 0

@@ -11,27 +11,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
-from clew.learning.bounds import Bundle, make_groups
+from clew.learning.bounds import Bundle
 from clew.learning.frank_wolfe import (
     StochasticPhase,
     Watch,
-    evaluate_uninterrupted,
     knows_groups_in_advance,
     uses_stochastic_phase,
 )
 from clew.learning.losses import (
     LinearBounds,
     Loss,
-    concave_part,
-    convex_part,
     require_spaces,
     simplify,
 )
@@ -43,9 +38,9 @@ from clew.learning.model_update import (
     regularisation,
     solve_model_update,
 )
-from clew.learning.result import Record, Result, Status, warn_if_not_converged
-from clew.learning.sparse_rows import subtract_sparse
-from clew.learning.task import Array, Indices, Task, dot, separate_examples
+from clew.learning.passes import Callback, LimitReached, OracleCounter
+from clew.learning.result import Result, Status, warn_if_not_converged
+from clew.learning.task import Array, Task, as_task, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
     check_callable,
@@ -53,141 +48,6 @@ from clew.utils.validation import (
     check_positive,
     short_repr,
 )
-
-log = logging.getLogger("clew")
-Callback = Callable[[Record], None]
-
-
-class LimitReached(Exception):
-    """Raised to end the loops when the pass or time limit is reached."""
-
-    def __init__(self, status: Status) -> None:
-        self.status = status
-
-
-class OracleCounter:
-    """Evaluates C and R, and counts passes, time and history of a fit."""
-
-    def __init__(
-        self,
-        task: Task,
-        loss: Loss,
-        algorithm: Algorithm,
-        callback: Callback | None = None,
-    ) -> None:
-        self.task = task
-        self.loss = loss
-        self.algorithm = algorithm
-        self.callback = callback
-        self.count = self.reward_count = 0.0
-        """Inferences for C and for R, in units of the number of examples."""
-        self.seconds = 0.0
-        self.began = time.perf_counter()
-        self.history: list[Record] = []
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start of the fit."""
-        return time.perf_counter() - self.began
-
-    def reward(self, w: Array) -> LinearBounds:
-        """Evaluate R_n and its subgradients at w."""
-        began = time.perf_counter()
-        reward = concave_part(self.task, self.loss, w)
-        self.seconds += time.perf_counter() - began
-        self.reward_count += self.loss.reward is not None
-        return reward
-
-    def penalty(self, w: Array) -> LinearBounds:
-        """Evaluate C_n and its subgradients at w (line 7)."""
-        return self._evaluate_penalty(w, None, 1.0)
-
-    def batch(self, w: Array, examples: Indices) -> LinearBounds:
-        """Evaluate C_n for some examples, counted as their share of a pass."""
-        return self._evaluate_penalty(w, examples, len(examples) / self.task.n_examples)
-
-    def _evaluate_penalty(
-        self, w: Array, examples: Indices | None, share: float
-    ) -> LinearBounds:
-        """Evaluate C_n and count it as a share of a pass."""
-        began = time.perf_counter()
-        linear = convex_part(self.task, self.loss, w, examples)
-        self.seconds += time.perf_counter() - began
-        self.count += share
-        self.reward_count += self.loss.needs_clipping * share
-        return linear
-
-    def add_inferences(self, share: float, seconds: float) -> None:
-        """Count inferences for C that an online oracle made while w moved."""
-        self.count = self.count + share
-        self.reward_count += self.loss.needs_clipping * share
-        self.seconds = self.seconds + seconds
-
-    def record(
-        self,
-        iteration: int,
-        bounds: int,
-        upper: float,
-        lower: float,
-        precision: float,
-        certified: bool,
-    ) -> None:
-        """Report progress to the callback; add certified records to the history."""
-        record = Record(
-            iteration,
-            self.count,
-            bounds,
-            upper,
-            lower,
-            precision,
-            self.elapsed,
-            certified,
-        )
-        if certified:
-            self.history.append(record)
-        log.debug("%s", record)
-        if self.callback is not None:
-            self.callback(record)
-
-    def limit_reached(self) -> Status | None:
-        """Return the limit that was reached, or None."""
-        if self.count >= self.algorithm.max_passes:
-            return Status.PASS_LIMIT
-        limit = self.algorithm.time_limit
-        return Status.TIME_LIMIT if limit is not None and self.elapsed > limit else None
-
-    def check_limits(self) -> None:
-        """Raise LimitReached if a limit was reached."""
-        status = self.limit_reached()
-        if status is not None:
-            raise LimitReached(status)
-
-    def first_bundle(
-        self, convex: LinearBounds | None, base: LinearBounds, warm_start: Result | None
-    ) -> Bundle:
-        """Create the bundle, with the bounds of an earlier fit that still hold.
-
-        Without `convex`, every example is a group.
-        """
-        task = self.task
-        options = self.algorithm
-        groups = np.arange(task.n_examples)
-        if convex is not None:
-            plane = subtract_sparse(
-                sp.csr_array(convex.features), sp.csr_array(base.features)
-            )
-            groups = make_groups(task.n_examples, options.groups, plane, options.memory)
-        bundle = Bundle(task.n_features, groups, task.keys, base, options.memory)
-        old = None if warm_start is None else warm_start.bundle
-        if (
-            old is None
-            or warm_start is None
-            or warm_start.loss != self.loss
-            or old.n_features != task.n_features
-        ):
-            return bundle
-        return old.transfer_bounds(bundle)
-
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
@@ -241,11 +101,11 @@ def learn(
     result : Result
     """
     algorithm = Algorithm() if algorithm is None else algorithm
+    task = as_task(task)
     lam = check_positive(lam, "λ", LAMBDAS[1])
     if lam < LAMBDAS[0]:
         raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
     for argument, kind in (
-        (task, Task),
         (loss, Loss),
         (algorithm, Algorithm),
         (warm_start, Result | None),
@@ -263,8 +123,8 @@ def learn(
         loss = simplify(loss, task)
     require_spaces(loss, task)
     w = _check_start(task, start, warm_start)
-    finest = separate_examples(task) if algorithm.groups == "auto" else task
-    result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(
+    finest = task.separated() if algorithm.groups == "auto" else None
+    result = _Run(finest or task, loss, lam, regulariser, algorithm, callback).fit(
         w, warm_start
     )
     return replace(result, n_examples=task.n_examples)
@@ -331,45 +191,14 @@ class _Run:
         self.phase: StochasticPhase | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
+        self.has_best = False
         self.lower_bound = -np.inf
         self.gap = np.inf
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Run Algorithm 1; return the best iterate even after a limit or Ctrl-C."""
-        reward, interrupted = evaluate_uninterrupted(self.passes.reward, w)
-        linear: LinearBounds | None = None
-        if not knows_groups_in_advance(
-            self.algorithm, self.regulariser, self.task, self.loss, reward
-        ):
-            linear, again = evaluate_uninterrupted(self.passes.penalty, w)
-            interrupted |= again
-        self.bundle = self.passes.first_bundle(linear, reward, warm_start)
-        phased = uses_stochastic_phase(
-            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
-        )
-        if (
-            phased
-            and warm_start is not None
-            and warm_start.lam == self.lam
-            and not interrupted
-        ):
-            linear = self.passes.penalty(w) if linear is None else linear
-            phased = not self._is_solved(w, linear, reward)
-        if phased and not interrupted:
-            w, linear, reward = self._run_stochastic_phase(w, linear, reward)
-            interrupted = self.phase is not None and self.phase.interrupted
-        by_ascent = (
-            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        )
-        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
-        self.best = (
-            w,
-            self._add(self.passes.penalty(w) if linear is None else linear, w),
-        )
         try:
-            if interrupted:
-                raise KeyboardInterrupt
-            point = self._run_cccp(self._linearize_reward(*self.best, reward))
+            point = self._run_cccp(self._find_start(w, warm_start))
             status = (
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
             )
@@ -377,7 +206,11 @@ class _Run:
             point = self._linearize_reward(*self.best)
             status = limit.status
         except KeyboardInterrupt:
-            point = self._linearize_reward(*self.best, reward if interrupted else None)
+            reward = None
+            if not self.has_best:  # before the first iterate, which a result needs
+                convex, reward = self._evaluate_start(w, warm_start)
+                self._set_best(w, convex)
+            point = self._linearize_reward(*self.best, reward)
             status = Status.INTERRUPTED
         warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
@@ -406,6 +239,45 @@ class _Run:
             n_groups=self.bundle.n_groups,
             fallbacks=self.fallbacks,
         )
+
+    def _find_start(self, w: Array, warm_start: Result | None) -> _Point:
+        """Return the iterate from which exact steps begin, after Frank–Wolfe passes."""
+        convex, reward = self._evaluate_start(w, warm_start)
+        phased = uses_stochastic_phase(
+            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
+        )
+        if phased and warm_start is not None and warm_start.lam == self.lam:
+            convex = self.passes.penalty(w) if convex is None else convex
+            phased = not self._is_solved(w, convex, reward)
+        if phased:
+            w, convex, reward = self._run_stochastic_phase(w, convex, reward)
+        by_ascent = (
+            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        )
+        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
+        self._set_best(w, convex)
+        if self.phase is not None and self.phase.interrupted:
+            raise KeyboardInterrupt
+        return self._linearize_reward(*self.best, reward)
+
+    def _evaluate_start(
+        self, w: Array, warm_start: Result | None
+    ) -> tuple[LinearBounds | None, LinearBounds]:
+        """Make the bundle; return C and R at w, without C if no group depends on it."""
+        reward = self.passes.reward(w)
+        convex: LinearBounds | None = None
+        if not knows_groups_in_advance(
+            self.algorithm, self.regulariser, self.task, self.loss, reward
+        ):
+            convex = self.passes.penalty(w)
+        self.bundle = self.passes.first_bundle(convex, reward, warm_start)
+        return convex, reward
+
+    def _set_best(self, w: Array, convex: LinearBounds | None) -> None:
+        """Make w the best iterate, with the bounds of C there."""
+        convex = self.passes.penalty(w) if convex is None else convex
+        self.best = w, self._add(convex, w)
+        self.has_best = True
 
     def _run_cccp(self, point: _Point) -> _Point:
         """Run the CCCP iterations (lines 3 to 15)."""

@@ -21,11 +21,10 @@ from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
 
 
-class Hinges:
+class Hinges(Task):
     """Hinges |offset + ⟨slope, w⟩|₊ as examples with two outputs, on and off."""
 
     spaces = frozenset({Space.ALL})
-    loss_zero_iff_compatible = False
 
     def __init__(
         self, slopes: Matrix, offset: float = 1.0, keys: Sequence[bytes] | None = None
@@ -51,12 +50,8 @@ class Hinges:
             np.full(len(on), True),
         )
 
-    def annotated_part(self) -> Task | None:
-        """Return None: the loss is convex."""
-        return None
 
-
-class ListedTask:
+class ListedTask(Task):
     """CLPL on examples with listed outputs.
 
     Row m of `features` is φ of one output of example `example_of[m]`.
@@ -73,7 +68,6 @@ class ListedTask:
         self.n_examples = n = int(example_of.max()) + 1
         self.n_features = int(rows.shape[1])
         self.spaces = frozenset({Space.ALL})
-        self.loss_zero_iff_compatible = False
         self.keys = keys
         n_compatible = np.bincount(example_of, weights=compatible, minlength=n)
         empty = np.flatnonzero(n_compatible == 0)
@@ -131,7 +125,3 @@ class ListedTask:
                 for hinge in range(count)
             ]
         return Hinges(scale * self.hinges.slopes[sums.indices], scale, keys)
-
-    def annotated_part(self) -> Task | None:
-        """Return None: the loss is convex."""
-        return None

@@ -22,7 +22,7 @@ from clew.learning.cccp import Callback, learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task, dot, is_determined, separate_examples
+from clew.learning.task import Array, Space, Task, as_task, dot
 
 COARSE = 0.01
 """Precision of starts, as a share of the loss at w = 0."""
@@ -57,14 +57,14 @@ class Initializer:
         regulariser: Regulariser = "l2",
         algorithm: Algorithm | None = None,
     ) -> None:
-        self.task = task
+        self.task = task = as_task(task)
         self.regulariser = regulariser
         self.algorithm = algorithm or Algorithm()
         self.loss = simplify(loss, task)
         self.result: Result | None = None
         """The last fit on the annotated part, if any."""
         convex = loss.reward is None or (
-            loss.reward is Space.COMPATIBLE and is_determined(task)
+            loss.reward is Space.COMPATIBLE and task.determined
         )
         self.part = None if convex else task.annotated_part()
         searchable = not convex and Space.COMPATIBLE in task.spaces
@@ -176,7 +176,9 @@ def coarsen_precision(
         loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean()
     )
     # most hinges of a sum are zero almost everywhere else
-    precision = share * at_zero * task.n_examples / separate_examples(task).n_examples
+    precision = (
+        share * at_zero * task.n_examples / (task.separated() or task).n_examples
+    )
     if start is not None:
         precision = min(
             precision,

@@ -16,36 +16,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
+from clew.errors import InputError, NotConverged, NotConvergedWarning
 from clew.learning.lbfgs import Point, minimize_smooth
-from clew.learning.task import Array, Indices, Space, Subset, Task, WeightedTask, dot
+from clew.learning.task import Array, Space, Task, as_task, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import check_floats, check_int, check_positive
-
-
-@runtime_checkable
-class SummableTask(Task, Protocol):
-    """A task that can sum over all outputs of a space."""
-
-    def log_partition(
-        self, w: Array, space: Space, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return (n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
-        ...
-
-    def log_loss(
-        self, w: Array, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
-        ...
-
-    def curvature(self, share: Array, examples: Indices | None = None) -> Array:
-        """Return (d,) about the diagonal of the Hessian of Σ_n share_n log Z_n."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +79,7 @@ def maximise_likelihood(
     Parameters
     ----------
     task : Task
-        Must be a SummableTask, or a subset or weighting of one.
+        With `log_partition`.
     lam : float
     start : ndarray of shape (n_features,), optional
         Initial weights; zero if None.
@@ -171,26 +149,23 @@ class _Problem:
     """J and its gradient."""
 
     def __init__(self, task: Task, lam: float) -> None:
-        self.task, self.examples, self.share = _find_summable_task(task)
+        self.task = task = as_task(task)
+        self.share = find_shares(task)
         self.lam = lam
         self.evaluations = 0
         # if everything is annotated, the features of Y* do not depend on w
         zero = np.zeros(task.n_features)
-        free, self.known = self.task.log_partition(
-            zero, Space.COMPATIBLE, self.share, self.examples
-        )
+        free, self.known = task.log_partition(zero, Space.COMPATIBLE, self.share)
         self.convex = bool((free < 1e-9).all())
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         self.evaluations += 1
         if self.convex:
-            log_all, gradient = self.task.log_partition(
-                w, Space.ALL, self.share, self.examples
-            )
+            log_all, gradient = self.task.log_partition(w, Space.ALL, self.share)
             value = float(dot(self.share, log_all) - dot(self.known, w))
             gradient -= self.known
         else:
-            losses, gradient = self.task.log_loss(w, self.share, self.examples)
+            losses, gradient = self.task.log_loss(w, self.share)
             value = float(dot(self.share, losses))
         value += 0.5 * self.lam * float(dot(w, w))
         gradient += self.lam * w
@@ -204,7 +179,7 @@ class _Problem:
         """
         if not self.convex:
             return np.ones_like(self.known)
-        curvature = self.task.curvature(self.share, self.examples)
+        curvature = self.task.curvature(self.share)
         return np.asarray(1.0 / np.sqrt(self.lam + curvature))
 
     def gap(self, gradient: Array) -> float:
@@ -214,31 +189,10 @@ class _Problem:
 
 def log_likelihood(task: Task, w: Array) -> Array:
     """Return (n,) log P(Y* | x) of each example."""
-    whole, examples, share = _find_summable_task(task)
-    return -whole.log_loss(w, share, examples)[0]
+    return -task.log_loss(w, find_shares(task))[0]
 
 
-def _find_summable_task(task: Task) -> tuple[SummableTask, Indices | None, Array]:
-    """Unwrap the task that sums over outputs.
-
-    Returns
-    -------
-    task : SummableTask
-    examples : ndarray of int or None
-        The chosen examples; None for all.
-    share : ndarray
-        Their shares of the mean.
-    """
-    examples = task.examples if isinstance(task, Subset) else None
-    share = np.ones(task.n_examples)
-    whole = task.task if isinstance(task, Subset) else task
-    if isinstance(whole, WeightedTask):
-        share = whole.weights if examples is None else whole.weights[examples]
-        whole = whole.task
-    if not isinstance(whole, SummableTask):
-        raise MissingCapability(
-            "a likelihood sums over all outputs, which the task of this model does "
-            "not offer (log_partition); those of "
-            "Multiclass, Chain and Tree do"
-        )
-    return whole, examples, share / share.sum()
+def find_shares(task: Task) -> Array:
+    """Return (n,) the share of each example in the mean, by its weight."""
+    weights = task.weights_of_examples
+    return np.asarray(weights / weights.sum())

@@ -19,7 +19,7 @@ from clew.learning.initialization import Initializer
 from clew.learning.losses import Loss, concave_part, convex_part, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result
-from clew.learning.task import Array, Task
+from clew.learning.task import Array, Task, as_task
 
 PATH_LENGTH = 8
 PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
@@ -69,7 +69,7 @@ class Path:
         warm_start: Result | None = None,
         callback: Callback | None = None,
     ) -> None:
-        self.task = task
+        self.task = as_task(task)
         self.loss = loss
         self.regulariser = regulariser
         self.algorithm = algorithm or Algorithm()
@@ -78,7 +78,7 @@ class Path:
         self.first = (
             None
             if start is not None
-            else Initializer(task, loss, regulariser, self.algorithm)
+            else Initializer(self.task, loss, regulariser, self.algorithm)
         )
         self.last = warm_start
         self.weights: dict[float, Array] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.task import Array, Epochs, EpochTask, Indices, Space, Task
+from clew.learning.task import Array, Epochs, Indices, Space, Task, as_task
 from clew.utils.validation import check_bool, check_int
 
 
@@ -90,11 +90,12 @@ def perceptron(
     -------
     result : PerceptronResult
     """
+    task = as_task(task)
     max_epochs = check_int(max_epochs, "max_epochs", 1)
     patience = check_int(patience, "patience", 1)
     check_bool(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
-    epochs: Epochs = task.epochs() if isinstance(task, EpochTask) else _Epochs(task)
+    epochs: Epochs = task.epochs() or _Epochs(task)
     steps = 0
     best_w = np.zeros(task.n_features)
     losses = list[float]()

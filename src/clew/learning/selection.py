@@ -8,14 +8,13 @@ otherwise the surrogate loss does.
 Where most annotations are candidate sets, a prediction may be a candidate by chance, the
 more so at strong regularization, which predicts common classes. There the share of
 mistakes decides alone, each weighted by the probability that a compatible prediction is
-right (`AmbiguousTask`).
+right (`Task.certainty`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,11 +28,8 @@ from clew.learning.result import Status
 from clew.learning.task import (
     Argmax,
     Array,
-    Indices,
     Space,
-    Subset,
     Task,
-    WeightedTask,
 )
 
 N_STANDARD_ERRORS = 1.5
@@ -47,15 +43,6 @@ Of more λ, every second one is tried first, then the neighbors of the best.
 """
 MAX_STRONGER = 6
 """Largest number of λ that are tried above the first one of the path."""
-
-
-@runtime_checkable
-class AmbiguousTask(Task, Protocol):
-    """A task that can report how ambiguous its annotations are."""
-
-    def certainty(self, examples: Indices | None = None) -> Array:
-        """(n,) probability that a compatible label is right, candidates being equal."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +69,7 @@ class PathPoint:
     weights: tuple[Array, ...]
     """Weights of each fold."""
     certainty: Array | None = None
-    """(M,) `AmbiguousTask.certainty` of the same examples; None if not known."""
+    """(M,) `Task.certainty` of the same examples; None if not known."""
 
     def __repr__(self) -> str:
         return (
@@ -207,10 +194,6 @@ def _evaluate_lambda(
     pairs = list(zip(folds, results, strict=True))
     predicted = [fold.test.argmax(result.w, Space.ALL, 0.0) for fold, result in pairs]
     losses = [argmax.loss for argmax in predicted]
-    certainties = [
-        _find_certainty(fold.test, len(values))
-        for fold, values in zip(folds, losses, strict=True)
-    ]
     surrogates = [
         _surrogate_losses(fold.test, loss, result.w, argmax)
         for (fold, result), argmax in zip(pairs, predicted, strict=True)
@@ -222,18 +205,8 @@ def _evaluate_lambda(
         np.concatenate(surrogates),
         sum(result.passes for result in results),
         tuple(result.w for result in results),
-        np.concatenate(certainties),
+        np.concatenate([fold.test.certainty() for fold in folds]),
     )
-
-
-def _find_certainty(task: Task, n_examples: int) -> Array:
-    """Return (n,) the certainty of each annotation; 1 for tasks that report none."""
-    examples = task.examples if isinstance(task, Subset) else None
-    whole = task.task if isinstance(task, Subset) else task
-    whole = whole.task if isinstance(whole, WeightedTask) else whole
-    if isinstance(whole, AmbiguousTask):
-        return whole.certainty(examples)
-    return np.ones(n_examples)
 
 
 def _surrogate_losses(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from clew.errors import InputError, MissingCapability
+from clew.utils.validation import short_repr
+
 if TYPE_CHECKING:
-    from clew.learning.frank_wolfe import WorkingSet
     from clew.learning.losses import Loss
+    from clew.learning.working_set import WorkingSet
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -67,38 +71,35 @@ class Argmax:
         return np.where(self.found, scores + loss_weight * self.loss, -np.inf)
 
 
-@runtime_checkable
-class Task(Protocol):
-    """N partially annotated examples that share one weight vector."""
+class Task(ABC):
+    """N partially annotated examples that share one weight vector.
+
+    A subclass has `n_examples`, `n_features` and `argmax`. The other attributes and
+    methods have defaults, which report that it lacks a capability.
+    """
+
+    n_examples: int
+    """Number of examples N."""
+    n_features: int
+    """Length of w."""
+    spaces: frozenset[Space] = frozenset(Space)
+    """Spaces that `argmax` can search."""
+    loss_zero_iff_compatible: bool = False
+    """Whether Δ ≥ 0, with Δ = 0 exactly on Y*: the condition of `simplify`."""
+    keys: Sequence[bytes] | None = None
+    """Fingerprint of each example and its annotation.
+
+    A later fit reuses the bounds of examples with the same fingerprint.
+    """
+    is_online: bool = False
+    """Whether `online` returns an oracle."""
 
     @property
-    def n_examples(self) -> int:
-        """Number of examples N."""
-        ...
+    def weights_of_examples(self) -> Array:
+        """(n_examples,) weights of the examples, which multiply φ and Δ."""
+        return np.ones(self.n_examples)
 
-    @property
-    def n_features(self) -> int:
-        """Length of w."""
-        ...
-
-    @property
-    def spaces(self) -> frozenset[Space]:
-        """Spaces that `argmax` can search."""
-        ...
-
-    @property
-    def loss_zero_iff_compatible(self) -> bool:
-        """Whether Δ ≥ 0, with Δ = 0 exactly on Y*: the condition of `simplify`."""
-        ...
-
-    @property
-    def keys(self) -> Sequence[bytes] | None:
-        """Fingerprint of each example and its annotation.
-
-        A later fit reuses the bounds of examples with the same fingerprint.
-        """
-        ...
-
+    @abstractmethod
     def argmax(
         self,
         w: Array,
@@ -120,7 +121,6 @@ class Task(Protocol):
         -------
         argmax : Argmax
         """
-        ...
 
     def annotated_part(self) -> Task | None:
         """Return the examples with only the features that the annotation determines.
@@ -135,41 +135,149 @@ class Task(Protocol):
             None if the annotations determine nothing or everything. In the second case
             the problem is convex itself.
         """
-        ...
-
-
-@dataclass(frozen=True)
-class Subset:
-    """A task made of some examples of another task."""
-
-    task: Task
-    examples: Indices
+        return None
 
     @property
-    def n_examples(self) -> int:
-        """Number of chosen examples."""
-        return len(self.examples)
+    def determined(self) -> bool:
+        """Whether Y* is known to have one output per example.
+
+        Then reward space Y* is convex.
+        """
+        return False
+
+    def certainty(self, examples: Indices | None = None) -> Array:
+        """(n,) probability that a compatible label is right, candidates being equal."""
+        return np.ones(self.n_examples if examples is None else len(examples))
+
+    def separated(
+        self,
+        examples: Indices | None = None,  # noqa: ARG002
+    ) -> Task | None:
+        """Return a task of simpler examples with the same mean loss, or None.
+
+        The loss of CLPL is a sum of hinges. A bundle with one group for each of them is
+        a much tighter model.
+        """
+        return None
+
+    def online(
+        self,
+        w: Array,  # noqa: ARG002
+        loss: Loss,  # noqa: ARG002
+        examples: Indices | None = None,  # noqa: ARG002
+        weights: Array | None = None,  # noqa: ARG002
+    ) -> OnlineOracle | None:
+        """Return an oracle for C_n of the loss, see `losses`; None if there is none.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_features,)
+            The reward's outputs at w are the reference outputs.
+        loss : Loss
+            Its penalty space is Y without a margin, or Y° with the reward space Y*.
+        examples : ndarray of int, optional
+            Restrict the oracle to these examples, numbered from 0.
+        weights : ndarray of shape (n_examples,), optional
+            Weights of all examples, which multiply φ and Δ.
+        """
+        return None
+
+    def epochs(self) -> Epochs | None:
+        """Return the perceptron's state before its first step.
+
+        None if its steps cost more than their change has entries.
+        """
+        return None
+
+    def log_partition(
+        self,
+        w: Array,  # noqa: ARG002
+        space: Space,  # noqa: ARG002
+        share: Array,  # noqa: ARG002
+        examples: Indices | None = None,  # noqa: ARG002
+    ) -> tuple[Array, Array]:
+        """Return (n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
+        raise MissingCapability(
+            "a likelihood sums over all outputs, which the task of this model does not "
+            "offer (log_partition); those of Multiclass, Chain and Tree do"
+        )
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
+        total, gradient = self.log_partition(w, Space.ALL, share, examples)
+        known, part = self.log_partition(w, Space.COMPATIBLE, share, examples)
+        return total - known, gradient - part
+
+    def curvature(
+        self,
+        share: Array,  # noqa: ARG002
+        examples: Indices | None = None,  # noqa: ARG002
+    ) -> Array:
+        """Return (d,) about the diagonal of the Hessian of Σ_n share_n log Z_n."""
+        return np.ones(self.n_features)
+
+
+class Subset(Task):
+    """Some examples of another task, with weights that multiply φ and Δ.
+
+    Parameters
+    ----------
+    task : Task
+        If it is a Subset itself, this one refers to the task behind it.
+    examples : ndarray of int, optional
+        All if None.
+    weights : ndarray of shape (n_examples,), optional
+        Positive weights of the chosen examples.
+    """
+
+    def __init__(
+        self, task: Task, examples: Indices | None = None, weights: Array | None = None
+    ) -> None:
+        task = as_task(task)
+        chosen = np.arange(task.n_examples) if examples is None else examples
+        if weights is not None:
+            scale = np.ones(task.n_examples)
+            scale[chosen] = weights
+            weights = scale
+        keys = task.keys
+        self.keys = None if keys is None else [keys[i] for i in chosen]
+        if self.keys is not None and weights is not None:
+            pairs = zip(self.keys, weights[chosen], strict=True)
+            self.keys = [key + weight.tobytes() for key, weight in pairs]
+        whole = task
+        if isinstance(task, Subset):
+            chosen = task.examples[chosen]
+            weights = task._combine_weights(weights)
+            whole = task.task
+        self.task: Task = whole
+        self.examples: Indices = chosen
+        self.weights: Array | None = weights
+        """(N,) weights of all examples of the task; None for 1."""
+        self.n_examples = len(chosen)
+        self.n_features = task.n_features
+        self.spaces = task.spaces
+        self.loss_zero_iff_compatible = task.loss_zero_iff_compatible
+        self.is_online = task.is_online
+
+    def _combine_weights(self, weights: Array | None) -> Array | None:
+        """Return weights of the task's examples, times those (n,) of this one's."""
+        if weights is None:
+            return self.weights
+        combined = np.ones(self.task.n_examples)
+        combined[self.examples] = weights
+        return combined if self.weights is None else self.weights * combined
+
+    def _choose(self, examples: Indices | None) -> Indices:
+        """Return the task's examples behind these."""
+        return self.examples if examples is None else self.examples[examples]
 
     @property
-    def n_features(self) -> int:
-        """Length of the weight vector."""
-        return self.task.n_features
-
-    @property
-    def spaces(self) -> frozenset[Space]:
-        """Spaces that the whole task can search."""
-        return self.task.spaces
-
-    @property
-    def loss_zero_iff_compatible(self) -> bool:
-        """Same value as for the whole task."""
-        return self.task.loss_zero_iff_compatible
-
-    @property
-    def keys(self) -> Sequence[bytes] | None:
-        """Fingerprints of the chosen examples."""
-        keys = self.task.keys
-        return None if keys is None else [keys[i] for i in self.examples]
+    def weights_of_examples(self) -> Array:
+        """(n_examples,) weights of the chosen examples."""
+        scale = np.ones(self.task.n_examples) if self.weights is None else self.weights
+        return scale[self.examples]
 
     def argmax(
         self,
@@ -178,46 +286,127 @@ class Subset:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Search the chosen examples in the whole task."""
-        return self.task.argmax(
-            w,
-            space,
-            loss_weight,
-            self.examples if examples is None else self.examples[examples],
-        )
+        """Return the task's outputs, with φ and Δ times the weight of the example."""
+        chosen = self._choose(examples)
+        argmax = self.task.argmax(w, space, loss_weight, chosen)
+        if self.weights is None:
+            return argmax
+        scale = self.weights[chosen]
+        features = sp.csr_array(sp.diags_array(scale) @ sp.csr_array(argmax.features))
+        return Argmax(features, scale * argmax.loss, argmax.found)
 
     def annotated_part(self) -> Task | None:
         """Return the chosen examples of the whole task's annotated part."""
         part = self.task.annotated_part()
-        return None if part is None else Subset(part, self.examples)
-
-
-@runtime_checkable
-class SeparableTask(Task, Protocol):
-    """A task whose loss is a sum over simpler examples, as CLPL is a sum of hinges."""
-
-    def separated(self, examples: Indices | None = None) -> Task:
-        """Return a task with these simpler examples and the same mean loss.
-
-        A bundle with one group for each of them is a much tighter model.
-        """
-        ...
-
-
-@runtime_checkable
-class DeterminedTask(Task, Protocol):
-    """A task that can report whether its annotations are complete."""
+        weights = None if self.weights is None else self.weights_of_examples
+        return None if part is None else Subset(part, self.examples, weights)
 
     @property
     def determined(self) -> bool:
-        """Whether Y* has one output per example, so that reward space Y* is convex."""
-        ...
+        """Whether this is known of the whole task."""
+        return self.task.determined
+
+    def certainty(self, examples: Indices | None = None) -> Array:
+        """Return the certainty of the chosen examples."""
+        return self.task.certainty(self._choose(examples))
+
+    def separated(self, examples: Indices | None = None) -> Task | None:
+        """Separate the chosen examples, unless they have weights."""
+        if self.weights is not None:
+            return None
+        return self.task.separated(self._choose(examples))
+
+    def online(
+        self,
+        w: Array,
+        loss: Loss,
+        examples: Indices | None = None,
+        weights: Array | None = None,
+    ) -> OnlineOracle | None:
+        """Return the task's oracle for the chosen examples, with the weights."""
+        scale = self._combine_weights(weights)
+        return self.task.online(w, loss, self._choose(examples), scale)
+
+    def log_partition(
+        self, w: Array, space: Space, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return log Z of the chosen examples, and its weighted gradient."""
+        return self.task.log_partition(w, space, share, self._choose(examples))
+
+    def log_loss(
+        self, w: Array, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return -log P(Y* | x) of the chosen examples, and its weighted gradient."""
+        return self.task.log_loss(w, share, self._choose(examples))
+
+    def curvature(self, share: Array, examples: Indices | None = None) -> Array:
+        """Return the curvature of the chosen examples."""
+        return self.task.curvature(share, self._choose(examples))
 
 
-def is_determined(task: Task) -> bool:
-    """Return whether Y* is known to have one output for each example."""
-    whole = task.task if isinstance(task, Subset) else task
-    return isinstance(whole, DeterminedTask) and whole.determined
+NEEDED = "n_examples", "n_features", "argmax"
+"""What a user's task must have."""
+
+
+class AdaptedTask(Task):
+    """A task of a user that has only some of the attributes and methods."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        for name in vars(Task).keys() - vars(AdaptedTask).keys():
+            is_settable = not isinstance(vars(Task)[name], property)
+            if not name.startswith("_") and is_settable and hasattr(task, name):
+                setattr(self, name, getattr(task, name))
+        self.n_examples = task.n_examples
+        self.n_features = task.n_features
+        self.is_online = hasattr(task, "online")
+
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
+        """Return what the user's task answers."""
+        argmax: Argmax = self.task.argmax(w, space, loss_weight, examples)
+        return argmax
+
+    def annotated_part(self) -> Task | None:
+        """Return what the user's task says, if it does."""
+        part = getattr(self.task, "annotated_part", lambda: None)()
+        return None if part is None else as_task(part)
+
+    @property
+    def determined(self) -> bool:
+        """What the user's task says, if it does."""
+        return bool(getattr(self.task, "determined", False))
+
+
+def as_task(task: Any) -> Task:
+    """Return the task; adapt one of a user that is no Task but has what it needs."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, type) or not all(hasattr(task, name) for name in NEEDED):
+        raise InputError(
+            f"got {short_repr(task)}; expected a Task: n_examples, n_features and "
+            "argmax(w, space, loss_weight, examples)"
+        )
+    return AdaptedTask(task)
+
+
+def weight_examples(task: Task, weights: Array | None) -> Task:
+    """Weight the examples of a task.
+
+    Parameters
+    ----------
+    task : Task
+    weights : ndarray of shape (n_examples,), optional
+        Positive weights, scaled to a mean of 1. None returns the task itself.
+    """
+    if weights is None:
+        return task
+    return Subset(task, weights=np.asarray(weights, dtype=float) / np.mean(weights))
 
 
 class Layout(Protocol):
@@ -288,33 +477,6 @@ class OnlineOracle(Layout, Protocol):
         ...
 
 
-@runtime_checkable
-class OnlineTask(Task, Protocol):
-    """A task with a compiled argmax for one example at a time."""
-
-    def online(
-        self,
-        w: Array,
-        loss: Loss,
-        examples: Indices | None = None,
-        weights: Array | None = None,
-    ) -> OnlineOracle:
-        """Return an oracle for C_n of the loss, see `losses`.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_features,)
-            The reward's outputs at w are the reference outputs.
-        loss : Loss
-            Its penalty space is Y without a margin, or Y° with the reward space Y*.
-        examples : ndarray of int, optional
-            Restrict the oracle to these examples, numbered from 0.
-        weights : ndarray of shape (n_examples,), optional
-            Weights of all examples, which multiply φ and Δ.
-        """
-        ...
-
-
 class Epochs(Protocol):
     """Epochs of the perceptron in compiled code, starting at w = 0."""
 
@@ -326,116 +488,3 @@ class Epochs(Protocol):
     def run(self, order: Indices) -> None:
         """Take one step for each of these examples in turn."""
         ...
-
-
-@runtime_checkable
-class EpochTask(Task, Protocol):
-    """A task whose perceptron steps cost as much as their change has entries."""
-
-    def epochs(self) -> Epochs:
-        """Return the perceptron's state before its first step."""
-        ...
-
-
-def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
-    """Return the `OnlineTask` behind a task and the chosen examples.
-
-    Returns
-    -------
-    task, examples : (OnlineTask, ndarray of int or None), or None
-        None if the task is not an OnlineTask or a Subset of one.
-    """
-    whole, examples = (
-        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
-    )
-    return (whole, examples) if isinstance(whole, OnlineTask) else None
-
-
-def separate_examples(task: Task) -> Task:
-    """Split a `SeparableTask` into simpler examples; return other tasks unchanged."""
-    whole, examples = (
-        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
-    )
-    return whole.separated(examples) if isinstance(whole, SeparableTask) else task
-
-
-def weight_examples(task: Task, weights: Array | None) -> Task:
-    """Weight the examples of a task.
-
-    Parameters
-    ----------
-    task : Task
-    weights : ndarray of shape (n_examples,), optional
-        Positive weights, scaled to a mean of 1. None returns the task itself.
-    """
-    return (
-        task
-        if weights is None
-        else _apply_weights(task, np.asarray(weights, dtype=float) / np.mean(weights))
-    )
-
-
-def _apply_weights(task: Task, weights: Array) -> WeightedTask:
-    """Wrap the task, preserving its online oracle if it has one."""
-    return (
-        OnlineWeightedTask(task, weights)
-        if isinstance(task, OnlineTask)
-        else WeightedTask(task, weights)
-    )
-
-
-class WeightedTask:
-    """A task whose examples have weights."""
-
-    def __init__(self, task: Task, weights: Array) -> None:
-        self.task = task
-        self.weights = weights
-        self.n_examples = task.n_examples
-        self.n_features = task.n_features
-        self.spaces = task.spaces
-        self.loss_zero_iff_compatible = task.loss_zero_iff_compatible
-
-    @property
-    def keys(self) -> Sequence[bytes] | None:
-        """Fingerprints of the examples, which include their weights."""
-        keys = self.task.keys
-        return (
-            None
-            if keys is None
-            else [k + s.tobytes() for k, s in zip(keys, self.weights, strict=True)]
-        )
-
-    def argmax(
-        self,
-        w: Array,
-        space: Space,
-        loss_weight: float,
-        examples: Indices | None = None,
-    ) -> Argmax:
-        """Return the task's outputs, with φ and Δ times the weight of the example."""
-        argmax = self.task.argmax(w, space, loss_weight, examples)
-        scale = self.weights if examples is None else self.weights[examples]
-        features = sp.csr_array(sp.diags_array(scale) @ sp.csr_array(argmax.features))
-        return Argmax(features, scale * argmax.loss, argmax.found)
-
-    def annotated_part(self) -> Task | None:
-        """Return the annotated part with the same weights."""
-        part = self.task.annotated_part()
-        return None if part is None else _apply_weights(part, self.weights)
-
-
-class OnlineWeightedTask(WeightedTask):
-    """A weighted task with an online oracle."""
-
-    task: OnlineTask
-
-    def online(
-        self,
-        w: Array,
-        loss: Loss,
-        examples: Indices | None = None,
-        weights: Array | None = None,
-    ) -> OnlineOracle:
-        """Return the task's oracle, with φ and Δ times the weights."""
-        weights = self.weights if weights is None else self.weights * weights
-        return self.task.online(w, loss, examples, weights)

@@ -20,8 +20,8 @@ from clew.learning._frank_wolfe_kernels import (
     link_if_higher,
     make_scratch,
 )
-from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.task import Array, Indices, Space
+from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import (
     Forest,
     LabelingScratch,

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task, dot
 from clew.models.base import (
-    ALL_SPACES,
     Model,
     check_finite,
     check_weights,
@@ -289,10 +288,9 @@ class Assignment(Model):
         )
 
 
-class AssignmentTask:
+class AssignmentTask(Task):
     """Assignments with partial annotations, as a Task."""
 
-    spaces = ALL_SPACES
     loss_zero_iff_compatible = True
 
     def __init__(
@@ -303,7 +301,7 @@ class AssignmentTask:
         n_jobs: int = 1,
     ) -> None:
         self.examples = examples
-        self.keys: Sequence[bytes] | None = keys
+        self.keys = keys
         self.n_examples = len(examples)
         self.n_features = n_features
         self.n_jobs = n_jobs

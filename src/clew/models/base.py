@@ -236,7 +236,7 @@ class Model(Parametrized):
         )
 
 
-class ExampleTask:
+class ExampleTask(Task):
     """The Task of a model that solves one example at a time.
 
     Parameters
@@ -261,14 +261,12 @@ class ExampleTask:
         self.n_examples = len(X)
         n_features = getattr(model, "n_features", None)
         self.n_features = check_int(n_features, "the model's n_features", 1)
-        self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
-        self.loss_zero_iff_compatible: bool = bool(
+        self.spaces = frozenset(getattr(model, "spaces", ALL_SPACES))
+        self.loss_zero_iff_compatible = bool(
             getattr(model, "loss_zero_iff_compatible", False)
         )
         model_key = identity(model)
-        self.keys: Sequence[bytes] | None = [
-            fingerprint(*model_key, x, y) for x, y in zip(X, Y, strict=True)
-        ]
+        self.keys = [fingerprint(*model_key, x, y) for x, y in zip(X, Y, strict=True)]
 
     def argmax(
         self,
@@ -335,10 +333,6 @@ class ExampleTask:
                 f"of {space.value} has loss {loss}"
             )
         return loss
-
-    def annotated_part(self) -> Task | None:
-        """None: a general model does not say which features are annotated."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.frank_wolfe import WorkingSet
 from clew.learning.sparse_rows import subtract_sparse
 from clew.learning.task import Array, Indices, Mask, Matrix
+from clew.learning.working_set import WorkingSet
 
 if TYPE_CHECKING:
     from clew.models._forest_online import ForestOracle

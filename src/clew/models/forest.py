@@ -152,6 +152,8 @@ class ForestModel(NodeModel):
 class ForestTask(NodeTask):
     """Partially annotated forests."""
 
+    is_online = True
+
     def __init__(
         self,
         model: ForestModel,

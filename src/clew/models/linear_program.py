@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.sparse_rows import row_of_entries, sparse
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
-from clew.models.base import ALL_SPACES, Model, check_weights, identity
+from clew.models.base import Model, check_weights, identity
 from clew.models.examples import (
     Annotation,
     Input,
@@ -175,7 +175,7 @@ class AnnotatedProgram:
         )
 
 
-class LinearTask:
+class LinearTask(Task):
     """Annotated programs as a Task, with a warm-started program by example and space.
 
     Parameters
@@ -191,7 +191,6 @@ class LinearTask:
         fractional.
     """
 
-    spaces = ALL_SPACES
     loss_zero_iff_compatible = True
 
     def __init__(
@@ -203,7 +202,7 @@ class LinearTask:
         relaxed: bool = False,
     ) -> None:
         self.examples = examples
-        self.keys: Sequence[bytes] | None = keys
+        self.keys = keys
         self.n_examples = len(examples)
         self.n_features = n_features
         self.n_jobs = n_jobs

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices, Mask, Matrix
-from clew.models.base import ALL_SPACES, MAX_TABLE, MAX_WEIGHTS, Model, check_size
+from clew.learning.task import Array, Indices, Mask, Matrix, Task
+from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_size
 from clew.models.examples import Annotation, Input, Output, check_lengths
 from clew.models.labels import Classes, Label, LabelSpace, is_candidate_mask, is_flat
 from clew.models.node_features import as_matrix, place_in
@@ -279,12 +279,10 @@ def _has_dtype_of(y: Annotation, first: Annotation) -> bool:
     return y.dtype == first.dtype or y.dtype.kind == first.dtype.kind == "U"
 
 
-class NodeTask:
+class NodeTask(Task):
     """Base of the Tasks whose outputs are labels of nodes."""
 
-    spaces = ALL_SPACES
     loss_zero_iff_compatible = True
-    keys: Sequence[bytes] | None = None
     allowed: Mask
     """(nodes, S) the labels that the annotation allows at each node."""
     counted: Mask

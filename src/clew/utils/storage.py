@@ -63,6 +63,8 @@ def write_document(
     kind: str,
     meta: Mapping[str, object],
     arrays: Mapping[str, NDArray[np.generic]],
+    *,
+    durable: bool = True,
 ) -> None:
     """Write JSON content and arrays of numbers to one file.
 
@@ -75,6 +77,8 @@ def write_document(
         Content that JSON can hold.
     arrays : mapping from str to ndarray
         Arrays of booleans, integers or floats.
+    durable : bool
+        Whether it survives a power cut; see `atomic_write`.
     """
     packed = _pack_arrays(arrays)
     header = {
@@ -90,7 +94,7 @@ def write_document(
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in ((JSON, _encode_json(header)), (ARRAYS, packed)):
             archive.writestr(zipfile.ZipInfo(name), data)
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue(), durable=durable)
 
 
 def read_document(path: str | Path, *kinds: str) -> Document:
@@ -127,17 +131,24 @@ def read_document(path: str | Path, *kinds: str) -> Document:
     return Document(kind, header["meta"], arrays, header["clew"])
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """Write a file atomically: there is the old one or the whole new one."""
     if len(data) > MAX_BYTES:
         raise StoreError(_describe_excess(path, len(data)))
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : str or Path
+    durable : bool
+        Whether to wait for the disk, so that the file survives a power cut. What can
+        be made again, and shows by a checksum that it is whole, need not wait.
 
     Yields
     ------
@@ -152,8 +163,9 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
         try:
             with file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -164,7 +176,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             f"{path}: cannot be written ({_describe_error(error)}); "
             "what was there before is untouched"
         ) from error
-    sync_folder(target.parent)
+    if durable:
+        sync_folder(target.parent)
 
 
 def _open_temporary(target: Path) -> tuple[IO[bytes], Path]:

@@ -25,6 +25,7 @@ WITH_PARENTS = (
     "ilastik-1.4-from-specification.csv",
     "laptrack-0.17.1.csv",
     "mastodon-1-from-specification.mastodon",
+    "mastodon-1-from-specification-Spot.csv",
     "trackmate-7-from-specification.xml",
     "trackmate-7-from-specification-spots.csv",
     "tracksdata-0.1.0rc12.geff.zip",
@@ -153,6 +154,7 @@ def test_spots_without_tracks_do_not_make_a_lineage_complete(tmp_path):
     (tmp_path / "a.xml").write_text(text)
     found = open_annotations(tmp_path / "a.xml", MOVIE)
     assert set(found.annotations.events.event) == {Event.MOVE, Event.DIVIDE}
+    assert "ends of 1 tracks are unknown" in found.summary  # of the one left
 
 
 def test_merges_of_laptrack_leave_ends_open(tmp_path):
@@ -168,6 +170,17 @@ def test_merges_of_laptrack_leave_ends_open(tmp_path):
     table = read_detections(tmp_path / "t.csv")
     kinds = open_annotations(tmp_path / "t.csv", table).annotations.events.event
     assert set(kinds) == {Event.MOVE}
+
+
+def test_table_of_mastodon_without_units_loses_no_cell(tmp_path):
+    text = (FOLDER / "mastodon-1-from-specification-Spot.csv").read_text()
+    lines = text.splitlines(keepends=True)
+    lines[2] = '"","","","","","","",""\n'
+    (tmp_path / "Spot.csv").write_text("".join(lines))
+    movie = read_detections(tmp_path / "Spot.csv")
+    assert sum(len(movie.detections(t)) for t in range(6)) == N_CELLS
+    # the number of links would tell of the truth
+    assert movie.user_columns is None
 
 
 @pytest.mark.skipif("CLEW_DATA" not in os.environ, reason="needs CLEW_DATA")

@@ -140,6 +140,15 @@ def test_a_changed_pixel_is_noticed(
     assert sorted(measured_frames) == expected
 
 
+def test_measurements_do_not_wait_for_the_disk(pixels, tmp_path, monkeypatch):
+    def refuse(_):
+        raise AssertionError("a damaged file would be measured again")
+
+    monkeypatch.setattr(storage.os, "fsync", refuse)
+    measure_movie(movie_of(pixels, tmp_path))
+    assert len(files(tmp_path)) == N_FRAMES
+
+
 def write_movie(folder, pixels):
     for name, stack in zip(("01_SEG", "01"), pixels, strict=True):
         (folder / name).mkdir(parents=True)
@@ -183,6 +192,13 @@ def test_files_that_did_not_change_are_not_read(pixels, tmp_path, monkeypatch):
     measure_movie(open_movie(path))
     measure_movie(open_movie(path))
     assert len(read) == 2 * N_FRAMES  # files of a moment ago may change unnoticed
+
+
+def test_a_file_that_went_after_opening_is_named(pixels, tmp_path):
+    movie = open_movie(write_movie(tmp_path, pixels))
+    (tmp_path / "01/t003.tif").unlink()
+    with pytest.raises(InputError, match=r"t003.tif cannot be read"):
+        measure_movie(movie)
 
 
 def test_another_spacing_or_way_of_measuring_is_noticed(
@@ -246,10 +262,10 @@ def test_a_folder_that_fills_up_is_no_obstacle(
     expected = measure_movie(movie_of(pixels), cache=None)
     written, original = [], storage.write_document
 
-    def full(*args):
+    def full(*args, **options):
         if len(written) >= from_frame:
             raise StoreError("a.clew: cannot be written (No space left on device)")
-        written.append(original(*args))
+        written.append(original(*args, **options))
 
     monkeypatch.setattr(storage, "write_document", full)
     with pytest.warns(

@@ -161,7 +161,10 @@ def _drop_lone_children(lineage: CtcLineage | PointLineage) -> Tracks:
 def count_open_tracks(
     lineage: CtcLineage | PointLineage, n_frames: int, *, is_complete: bool
 ) -> int:
-    """Number of tracks of which a beginning or an end is unknown."""
+    """Number of tracks of which a beginning or an end is unknown.
+
+    In a lineage that is not complete, a cell without links is a cell, and no track.
+    """
     if is_complete:
         if not isinstance(lineage, PointLineage):
             return 0
@@ -172,7 +175,9 @@ def count_open_tracks(
     if isinstance(lineage, PointLineage):
         is_ended &= ~np.isin(tracks.id, lineage.known_end)
         is_begun &= ~np.isin(tracks.id, lineage.known_begin)
-    return int((is_ended | is_begun).sum())
+    is_linked = (tracks.end > tracks.begin) | (tracks.parent != NO_PARENT)
+    is_linked |= np.isin(tracks.id, tracks.parent)
+    return int((is_linked & (is_ended | is_begun)).sum())
 
 
 def derive_track_events(tracks: Tracks, n_frames: int) -> EventTable:

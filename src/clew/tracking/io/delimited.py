@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ ENCODINGS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
+MASTODON_COLUMNS = {"spot_frame", "link_target_ids"}
+"""Columns by which tables of Mastodon are recognized."""
+
+Record = tuple[int, list[str]]
+"""Line in the file, and cells."""
 Aliases = Mapping[str, Sequence[str]]
 """Names of columns, and other names that are accepted for them."""
 Columns = Callable[[slice], Sequence[Iterable[Any]]]
@@ -173,14 +179,13 @@ def read_delimited(
     -------
     table : Table
     """
-    records = _read_records(path)
-    _, names = next(records, (0, []))
+    names, records = _split_header(_read_records(path))
     if not names:
         raise InputError(
             f"{path} is empty; its first line must name the columns "
             f"{', '.join(required)}"
         )
-    header = rename([normalize_name(name) for name in names])
+    header = rename(names)
     places = locate_columns(str(path), header, aliases, required, others=others)
     columns: dict[str, list[str]] = {name: [] for name in places}
     rows = []
@@ -199,8 +204,28 @@ def read_delimited(
 
 def read_column_names(path: str | Path) -> list[str]:
     """Read the normalized names of the columns of a text table."""
-    _, names = next(_read_records(path), (0, []))
-    return [normalize_name(name) for name in names]
+    return _split_header(_read_records(path))[0]
+
+
+def _split_header(records: Iterator[Record]) -> tuple[list[str], Iterator[Record]]:
+    """Normalized names of the columns, and the rows below them.
+
+    Mastodon names the parts of a feature, as X of a position, in a second line, and
+    units in a third.
+    """
+    _, titles = next(records, (0, []))
+    names = [normalize_name(title) for title in titles]
+    if "id" not in names or not MASTODON_COLUMNS & {*names}:
+        return names, records
+    _, parts = next(records, (0, []))
+    repeated = {name for name in names if names.count(name) > 1}
+    names = [
+        f"{name}_{normalize_name(part)}" if name in repeated else name
+        for name, part in zip_longest(names, parts[: len(names)], fillvalue="")
+    ]
+    third = list(islice(records, 1))
+    has_units = any(not cells[names.index("id")] for _, cells in third)
+    return names, records if has_units else chain(third, records)
 
 
 def locate_columns(
@@ -330,7 +355,7 @@ def _find_delimiter(header: str) -> str:
     return delimiter if delimiter in unquoted or " " not in header.strip() else " "
 
 
-def _read_records(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+def _read_records(path: str | Path) -> Iterator[Record]:
     """Yield (line, cells) of each row that is not empty."""
     lines = _read_lines(path)
     header = next((line for line in lines if line.strip()), "")

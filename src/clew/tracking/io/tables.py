@@ -39,10 +39,10 @@ UNLABELLED = (
     "the order of rows)"
 )
 POSITIONS: Aliases = {
-    "frame": ("t", "time", "frame_id", "position_t"),
-    "z": ("centroid_z", "pos_z", "position_z"),
-    "y": ("centroid_y", "pos_y", "position_y"),
-    "x": ("centroid_x", "pos_x", "position_x"),
+    "frame": ("t", "time", "frame_id", "position_t", "spot_frame"),
+    "z": ("centroid_z", "pos_z", "position_z", "spot_position_z"),
+    "y": ("centroid_y", "pos_y", "position_y", "spot_position_y"),
+    "x": ("centroid_x", "pos_x", "position_x", "spot_position_x"),
 }
 ALIASES: Aliases = {
     **POSITIONS,
@@ -71,6 +71,8 @@ TRACKMATE = {
     "position_z",
 }
 """Columns of a table of spots of TrackMate, whose labels are words."""
+MASTODON = {"label", "id", "spot_frame", "spot_position_x"}
+"""Columns of a table of spots of Mastodon, whose labels are words, too."""
 MIN_POINTS = 20
 """Cells of a frame from which the distance of slices is estimated."""
 N_SAMPLED_FRAMES = 10
@@ -248,8 +250,9 @@ def rename_axes(header: list[str]) -> list[str]:
 
 
 def _rename_columns(header: list[str]) -> list[str]:
-    """As `rename_axes`; also for spots of TrackMate, whose labels are words."""
-    names = {"label": "name", "id": SPOT} if set(header) >= TRACKMATE else {}
+    """As `rename_axes`; also for spots of programs whose labels are words."""
+    has_words = {*header} >= TRACKMATE or {*header} >= MASTODON
+    names = {"label": "name", "id": SPOT} if has_words else {}
     return [names.get(name, name) for name in rename_axes(header)]
 
 

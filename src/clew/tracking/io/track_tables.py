@@ -46,6 +46,10 @@ from clew.tracking.io.tables import (
 from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.tracks import Faults
 
+MASTODON_ENDS = (
+    ("link_target_ids_source_spot_id",),
+    ("link_target_ids_target_spot_id",),
+)
 NO_PARENT_WORDS = ("", "-1", "-1.0", "none", "nan")
 
 
@@ -241,10 +245,12 @@ def _link_cells(
         if file is None:
             raise InputError(
                 f"{path} has spots of {form.program}; expected its table of edges "
-                f"beside it, {path.stem}_edges{path.suffix} or edges{path.suffix}"
+                f"beside it, {path.stem}_{form.edges[0]}{path.suffix} or "
+                f"{form.edges[0]}{path.suffix}"
             )
         names = ("spot_source_id", "spot_target_id")
-        links = read_delimited(file, dict.fromkeys(names, ()), names)
+        aliases = dict(zip(names, MASTODON_ENDS, strict=True))
+        links = read_delimited(file, aliases, names)
         pairs = zip(*(links.columns[name] for name in names), strict=True)
         # rows under the header describe the columns
         edges = [pair for pair in pairs if parse_integer(pair[0]) is not None]
@@ -255,7 +261,7 @@ def _link_cells(
         make_links(str(path), node, frame, edges),
         str(path),
         tracklet=tracklet,
-        is_physical=form.program == "TrackMate",
+        is_physical=form.program in ("TrackMate", "Mastodon"),
         notes=(f"read as a table of {form.program}, {origin}",),
     )
 
@@ -417,6 +423,12 @@ FORMS = (
         edges=("edges",),
     ),
     TableForm(
+        "Mastodon",
+        frozenset({"id", "spot_frame", "spot_position_x"}),
+        {"node": ("id",)},
+        edges=("Link", "link"),
+    ),
+    TableForm(
         "funtracks",
         frozenset({"id", "parent_id", "tracklet_id"}),
         {"node": ("id",), "node_parent": ("parent_id",), "track": ("tracklet_id",)},
@@ -462,6 +474,7 @@ def find_table_beside(path: Path, words: tuple[str, ...]) -> Path | None:
     for word in words:
         names = [f"{stem}_{word}", f"{stem}-{word}", word]
         names += [stem.replace("spots", word), stem.replace("Spots", word.title())]
+        names.append(stem.replace("Spot", word))
         for name in names:
             file = path.with_name(name + path.suffix)
             if file.is_file() and file != path:

@@ -72,7 +72,8 @@ class Store:
         arrays |= {"label": detections.label, "position": detections.position}
         arrays |= {"source": source, "target": target, "shared": overlap[2]}
         try:
-            storage.write_document(self._get_path(key), KIND, {"key": key}, arrays)
+            path = self._get_path(key)
+            storage.write_document(path, KIND, {"key": key}, arrays, durable=False)
         except StoreError as error:
             if not self._unsaved:
                 warnings.warn(
@@ -119,7 +120,7 @@ class Store:
         """Save what `read_index` returns; it saves time alone, so errors are ignored."""
         content = json.dumps(index).encode()
         with contextlib.suppress(StoreError, OSError):
-            storage.write_bytes(self.folder / INDEX, content)
+            storage.write_bytes(self.folder / INDEX, content, durable=False)
 
     def prune(self, used: Collection[str], limit: int = MAX_UNUSED_BYTES) -> None:
         """Remove the oldest unused entries beyond a size in bytes."""
