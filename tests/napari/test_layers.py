@@ -1,5 +1,10 @@
 """Layers from results and back; these tests need no napari."""
 
+import shutil
+from pathlib import Path
+
+import geff
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -9,6 +14,7 @@ from clew.napari.reader import can_read, get_reader, read_layers
 from clew.napari.sample import make_sample
 from clew.napari.writer import write_result_folder, write_tracks_layer
 from clew.tracking.events import Event
+from clew.tracking.io.geff_lineage import find_geff
 from clew.tracking.io.napari import make_napari_tracks
 from clew.tracking.io.results import write_results
 from clew.tracking.tracker import Tracker
@@ -169,3 +175,37 @@ def test_table_of_tracks_with_a_gap_is_read(tmp_path):
         zip(data[:, 0], options["properties"]["generation"], strict=True)
     )
     assert generations[1] < generations[2]
+
+
+FOREIGN = Path(__file__).parents[1] / "tracking" / "io" / "foreign"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mastodon-1-from-specification.mastodon",
+        "trackmate-7-from-specification.xml",
+        "tracksdata-0.1.0rc12.geff.zip",
+    ],
+)
+def test_lineage_of_another_program_is_a_tracks_layer(tmp_path, name):
+    path = FOREIGN / name
+    if path.suffix == ".zip":
+        shutil.unpack_archive(path, tmp_path / path.stem)
+        path = find_geff(tmp_path / path.stem)
+    data, arguments = read(path)["tracks"]
+    assert data.shape == (36, 4)
+    parents = list(arguments["graph"].values())
+    assert len(parents) == 2
+    assert parents[0] == parents[1]
+
+
+def test_graph_without_labels_is_a_tracks_layer(tmp_path):
+    graph = nx.DiGraph()
+    for t in range(3):
+        graph.add_node(t, t=t, y=1.0 * t, x=2.0)
+    graph.add_edges_from([(0, 1), (1, 2)])
+    axes = {"axis_names": ["t", "y", "x"], "axis_types": ["time", "space", "space"]}
+    geff.write(graph, tmp_path / "a.geff", **axes)
+    data, _ = read(tmp_path / "a.geff")["tracks"]
+    assert data[:, 1:].tolist() == [[0, 0, 2], [1, 1, 2], [2, 2, 2]]

@@ -42,7 +42,7 @@ MoviePaths = Annotated[
         show_default=False,
     ),
 ]
-LABELS = "Label images: a folder of TIFFs, a TIFF stack or a Zarr."
+LABELS = "Label images: a folder of TIFFs, a TIFF stack, Zarr or HDF5."
 IMAGES = "Raw images for --labels, or for a table with --radius."
 LabelsPath = Annotated[
     Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)

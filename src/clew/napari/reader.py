@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clew.errors import ClewError
+from clew.errors import ClewError, InputError
 from clew.napari.layers import (
     LayerData,
     make_labels_layer,
@@ -16,6 +16,7 @@ from clew.napari.layers import (
 )
 from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
+from clew.tracking.io.formats import MASTODON, TRACKMATE, open_lineage
 from clew.tracking.io.lineage_tables import read_lineage_tables
 from clew.tracking.io.manifest import read_manifest
 from clew.tracking.io.names import (
@@ -38,6 +39,9 @@ from clew.tracking.io.track_tables import is_track_table, read_track_table
 from clew.tracking.io.zarr import is_zarr, open_zarr, read_attributes
 from clew.tracking.measurement.regions import measure_frame
 
+PROJECTS = (*MASTODON.suffixes, *TRACKMATE.suffixes, ".ilp")
+"""Endings of files that have a lineage of points."""
+
 Reader = Callable[[str | Sequence[str]], list[LayerData]]
 
 
@@ -50,6 +54,8 @@ def get_reader(path: str | Sequence[str]) -> Reader | None:
 def can_read(path: Path) -> bool:
     """Return whether a path has tracks or label images that clew can read."""
     if path.is_file():
+        if path.suffix.lower() in PROJECTS:
+            return True
         try:
             return is_track_table(path)
         except ClewError:
@@ -69,7 +75,8 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
 
 def _read_path(path: Path) -> list[LayerData]:
     if path.is_file():
-        return [_read_table(path)]
+        is_project = path.suffix.lower() in PROJECTS
+        return [_read_lineage(path) if is_project else _read_table(path)]
     if is_zarr(path):
         if "geff" in read_attributes(path):
             return [_read_geff(path)]
@@ -87,11 +94,22 @@ def _read_table(path: Path) -> LayerData:
     return make_tracks_layer(_list_points(read_track_table(path)), path.stem)
 
 
+def _read_lineage(path: Path) -> LayerData:
+    """Return the lineage of another program as a layer."""
+    lineage = open_lineage(path)
+    if not isinstance(lineage, PointLineage):
+        raise InputError(f"{path} has no points; expected a lineage of points")
+    return make_tracks_layer(_list_points(lineage), path.stem)
+
+
 def _read_geff(path: Path) -> LayerData:
-    """Return a GEFF as a layer."""
-    from clew.tracking.io.geff import read_geff  # takes seconds to load
+    """Return a GEFF as a layer; one of clew has events, too."""
+    # takes seconds to load
+    from clew.tracking.io.geff import is_own_geff, read_geff
     from clew.tracking.lineage.lineage import Lineage
 
+    if not is_own_geff(path):
+        return _read_lineage(path)
     graph = read_geff(path)
     lineage = Lineage(
         graph.n_frames,

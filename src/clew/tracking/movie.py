@@ -15,6 +15,7 @@ from clew.errors import InputError, MissingMasks
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
+from clew.tracking.io.formats import HDF5
 from clew.tracking.io.manifest import warn_if_folder_changed
 from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import is_table
@@ -260,6 +261,10 @@ def open_frames(
             if unread:
                 raise InputError(f"{path} has no label images to read: {unread}")
         return tiff.open_folder(path, pattern, channel)
+    if path.suffix.lower() in HDF5.suffixes:
+        from clew.tracking.io.hdf5_frames import open_hdf5_frames
+
+        return open_hdf5_frames(path, channel)
     if is_table(path):
         raise InputError(
             f"{path} is a table; expected images. A table of detections is given in "

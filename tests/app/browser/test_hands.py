@@ -113,6 +113,16 @@ def test_menu_opened_by_mouse_has_the_keys(annotator, action, menu):
     assert annotator.asked() != asked
 
 
+def test_answers_are_in_one_row(annotator):
+    for width, height in [(1024, 600), (1280, 800), (1440, 900)]:
+        annotator.page.set_viewport_size({"width": width, "height": height})
+        rows = annotator.page.locator("#answers button").evaluate_all(
+            "buttons => buttons.map((button) => button.getBoundingClientRect().top)"
+        )
+        assert len(rows) == 9
+        assert len(set(rows)) == 1
+
+
 def test_notice_goes_with_undo(annotator):
     page = annotator.page
     annotator.click("yes")

@@ -283,7 +283,9 @@ def test_what_cannot_be_edited_is_told_and_the_keys_fit_the_mode(annotator):
     assert page.is_hidden("#tools")
 
 
-def test_outline_in_question_that_is_no_cell_is_removed_by_a_key(annotator, served):
+def test_outline_in_question_that_is_no_cell_is_removed_by_key_or_mouse(
+    annotator, served
+):
     page = annotator.page
     frame, label = next(
         (frame, event["sources"][0])
@@ -306,5 +308,5 @@ def test_outline_in_question_that_is_no_cell_is_removed_by_a_key(annotator, serv
     # Of several outlines, a click says which one.
     annotator.press("q")
     annotator.skip_to("move")
-    annotator.press("c")
+    annotator.click("not-a-cell")
     page.wait_for_selector("[data-action=mask-delete][aria-pressed=true]")

@@ -326,6 +326,22 @@ def test_a_result_in_three_dimensions(tmp_path):
     assert validity(tmp_path / "result") == 1
 
 
+@pytest.mark.linux
+def test_each_mask_waits_for_the_disk_once(tmp_path, monkeypatch):
+    fsync = os.fsync
+    synced = []
+
+    def record(number):
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", record)
+    movie, lineage = lineage_of()
+    write_ctc_result(tmp_path / "result", movie, lineage)
+    masks = [name for name in synced if name.endswith(".tif")]
+    assert sorted(masks) == [f"mask{t:03d}.tif" for t in range(5)]
+
+
 def test_many_tracks_need_wider_pixels(tmp_path):
     table = [[65_536, 0, 4, 0]]
     movie, lineage = lineage_of(table)

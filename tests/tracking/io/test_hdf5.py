@@ -1,5 +1,6 @@
 """HDF5 of btrack and ilastik: what the small files of other programs do not have."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import open_annotations
 from clew.tracking.io.formats import open_lineage
+from clew.tracking.movie import open_frames, open_movie
 
 h5py = pytest.importorskip("h5py")
 
@@ -174,8 +176,9 @@ def test_data_in_other_files_are_refused(edit, tmp_path, form):
             file[name] = h5py.SoftLink("/elsewhere")
     with h5py.File(path) as file:  # HDF5 itself reads it
         np.testing.assert_array_equal(file[name][()], coords)
-    with pytest.raises(InputError, match="expected all in one file"):
-        open_lineage(path)
+    for read in (open_lineage, open_frames):
+        with pytest.raises(InputError, match="expected all in one file"):
+            read(path)
 
 
 def test_flipped_byte_is_no_error_but_clews(tmp_path):
@@ -222,3 +225,52 @@ def test_numbers_that_fill_the_memory_are_refused(
         large.attrs.update(attributes)
     with pytest.raises(InputError, match="bytes to be read at once"):
         open_lineage(path)
+
+
+def test_objects_of_a_project_are_label_images():
+    frames = open_frames(PROJECT, masks=True)
+    assert (len(frames), frames.shape) == (6, (56, 32))
+    assert np.unique(frames[0]).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    # the first cell has divided, and its daughters come last
+    assert np.argwhere(frames[4] == 2).tolist() == [[21, 24]]
+    movie = open_movie(labels=PROJECT)
+    found = open_annotations(PROJECT, movie)
+    assert "attached to detections by label" in found.summary
+    assert len(found.annotations) == 30
+
+
+@pytest.mark.parametrize("axes", ["tyx", "tzyx", "txyzc", "ctyx"])
+def test_exported_image_has_its_axes(tmp_path, axes):
+    size = {"t": 3, "z": 2, "y": 5, "x": 4, "c": 1}
+    image = np.arange(3 * 2 * 5 * 4).reshape(3, 2, 5, 4, 1)
+    drop = tuple(k for k, axis in enumerate("tzyxc") if axis not in axes)
+    for k in reversed(drop):
+        image = image.take(0, axis=k)
+    kept = [axis for axis in "tzyxc" if axis in axes]
+    stored = image.transpose([kept.index(axis) for axis in axes])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["exported_data"] = stored
+        if "c" in axes:
+            tags = {"axes": [{"key": axis} for axis in axes]}
+            file["exported_data"].attrs["axistags"] = json.dumps(tags)
+    frames = open_frames(tmp_path / "a.h5")
+    shape = tuple(size[axis] for axis in "zyx" if axis in axes)
+    assert (len(frames), frames.shape) == (3, shape)
+    np.testing.assert_array_equal(frames[1], image[1].reshape(shape))
+
+
+def test_image_that_is_not_clear_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.zeros((2, 3, 4, 5, 2))
+    with pytest.raises(InputError, match=r"5 axes \(not named\)"):
+        open_frames(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        tags = {"axes": [{"key": axis} for axis in "tzyxc"]}
+        file["a"].attrs["axistags"] = json.dumps(tags)
+    with pytest.raises(InputError, match="2 channels; choose one"):
+        open_frames(tmp_path / "a.h5")
+    assert open_frames(tmp_path / "a.h5", channel=1).shape == (3, 4, 5)
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["b"] = np.zeros((2, 3, 4))
+    with pytest.raises(InputError, match="has the images /a, /b; expected one"):
+        open_frames(tmp_path / "a.h5")

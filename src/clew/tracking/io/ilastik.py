@@ -179,11 +179,9 @@ def _locate_objects(
 
 def _measure_frame(path: Path, file: Any, t: int) -> tuple[Labels, Array]:
     """Labels of the objects in a frame, ascending, and their centers (n, 3), z y x."""
-    for name in file:
-        applet = file[name]
-        blocks = applet.get(f"{IMAGES}/labelimage000") if _is_group(applet) else None
-        if blocks is not None and len(blocks):
-            return _measure_blocks(path, blocks, t)
+    blocks = find_blocks(file)
+    if blocks is not None:
+        return _measure_blocks(path, blocks, t)
     for name in file:
         applet = file[name]
         lane = applet.get(f"{FEATURES}/0000") if _is_group(applet) else None
@@ -193,6 +191,27 @@ def _measure_frame(path: Path, file: Any, t: int) -> tuple[Labels, Array]:
             if numbers and int(numbers[0]) == t:
                 return _read_centers(path, windows[window])
     return np.zeros(0, dtype=np.int64), np.zeros((0, 3))
+
+
+def find_blocks(file: Any) -> Any:
+    """Find the blocks of the image of objects in a project; None if there are none."""
+    for name in file:
+        applet = file[name]
+        blocks = applet.get(f"{IMAGES}/labelimage000") if _is_group(applet) else None
+        if blocks is not None and len(blocks):
+            return blocks
+    return None
+
+
+def parse_block_start(path: Path, block: Any) -> tuple[int, ...]:
+    """Where a block begins along t, x, y, z and c."""
+    words = _read_text(block.attrs["blockSlice"]).strip("[]").split(",")
+    start = tuple(int(pair.split(":")[0]) for pair in words)
+    if not block.ndim == len(start) == len(AXES) or min(start) < 0:
+        raise InputError(
+            f"{path}: {block.name} has {block.ndim} axes; expected t, x, y, z, c"
+        )
+    return start
 
 
 def _is_group(entry: Any) -> bool:
@@ -206,14 +225,7 @@ def _measure_blocks(path: Path, blocks: Any, t: int) -> tuple[Labels, Array]:
     places = [np.zeros((0, 3))]
     for name in blocks:
         block = blocks[name]
-        begin = [
-            int(pair.split(":")[0])
-            for pair in _read_text(block.attrs["blockSlice"]).strip("[]").split(",")
-        ]
-        if block.ndim != len(AXES) or len(begin) != len(AXES):
-            raise InputError(
-                f"{path}: {block.name} has {block.ndim} axes; expected t, x, y, z, c"
-            )
+        begin = parse_block_start(path, block)
         if not begin[0] <= t < begin[0] + block.shape[0]:
             continue
         pixels = _read_pixels(path, block, t - begin[0])

@@ -98,7 +98,10 @@ class TiffFolder:
         Times of files are coarse: a file that changed a moment ago has no stamp, since
         it may change once more at the same time.
         """
-        status = self.paths[t].stat()
+        try:
+            status = self.paths[t].stat()
+        except OSError:
+            return ""  # reading it raises an error that says so
         changed = max(status.st_mtime, status.st_ctime)
         if not changed < time.time() - SETTLED_SECONDS:
             return ""
@@ -336,12 +339,15 @@ def open_stack(path: Path, channel: int | None = None) -> TiffStack:
 
 
 def write_frame(path: Path, frame: NDArray[Any]) -> None:
-    """Write a frame as a compressed TIFF, a page for each plane, as a whole."""
+    """Write a frame as a compressed TIFF, a page for each plane, as a whole.
+
+    It need not be on the disk yet: all files of a result are, before it counts.
+    """
     buffer = io.BytesIO()
     tifffile.imwrite(
         buffer, frame, compression="zlib", photometric="minisblack", metadata=None
     )
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue(), durable=False)
 
 
 @contextmanager
