@@ -175,9 +175,11 @@ def write_mastodon(path: str | Path, lineage: Lineage) -> None:
     names = [str(label) for label in lineage.label.tolist()]
     project = PROJECT.format(image=_describe_image(lineage), version=VERSION)
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("project.xml", project)
-        archive.writestr(MODEL, encode_model(spots, links, names))
+    parts = {"project.xml": project.encode(), MODEL: encode_model(spots, links, names)}
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, part in parts.items():
+            # ZipInfo has a date of its own: the same lineage has the same bytes
+            archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
     write_bytes(Path(path), content.getvalue())
 
 
