@@ -228,6 +228,8 @@ def _add_foreign(add: Callable[..., Path]) -> None:
         def read(folder: Path, name: str = name) -> None:
             open_lineage(folder / name)
             read_annotations(folder / name, points)
+            if name.endswith(".ilp"):
+                _look(open_frames(folder / name))
 
         place = add(f"foreign {name}", read)
         if source.suffix == ".zip":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.learning.gram import pairwise_steps
 from clew.learning.task import Array, Indices
-from clew.utils.kernels import inner_kernel, kernel
+from clew.utils.kernels import inlined_kernel, inner_kernel, kernel
 
 
 class Bounds(NamedTuple):
@@ -57,7 +57,7 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
-@inner_kernel
+@inlined_kernel
 def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """Compute the inner products of bound k with the earlier bounds of group g.
 

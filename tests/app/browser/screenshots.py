@@ -139,8 +139,11 @@ def states(person: Annotator, folder: Path, split: dict) -> None:
     take(person, "keys", folder)
     person.press("Escape")
     stroke(person, folder, split)
+    person.press("q")
+    person.until("state.question && isPrepared()")  # pictures come from the server
+    person.settle()
     person.page.route("**/api/**", lambda route: route.abort())
-    person.press("q", "y", "y")
+    person.press("y", "y")
     person.page.wait_for_selector("#banner", state="visible")
     take(person, "offline", folder)
     person.page.unroute("**/api/**")

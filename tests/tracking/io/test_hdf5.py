@@ -176,8 +176,9 @@ def test_data_in_other_files_are_refused(edit, tmp_path, form):
             file[name] = h5py.SoftLink("/elsewhere")
     with h5py.File(path) as file:  # HDF5 itself reads it
         np.testing.assert_array_equal(file[name][()], coords)
-    with pytest.raises(InputError, match="expected all in one file"):
-        open_lineage(path)
+    for read in (open_lineage, open_frames):
+        with pytest.raises(InputError, match="expected all in one file"):
+            read(path)
 
 
 def test_flipped_byte_is_no_error_but_clews(tmp_path):

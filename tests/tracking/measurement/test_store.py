@@ -194,6 +194,13 @@ def test_files_that_did_not_change_are_not_read(pixels, tmp_path, monkeypatch):
     assert len(read) == 2 * N_FRAMES  # files of a moment ago may change unnoticed
 
 
+def test_a_file_that_went_after_opening_is_named(pixels, tmp_path):
+    movie = open_movie(write_movie(tmp_path, pixels))
+    (tmp_path / "01/t003.tif").unlink()
+    with pytest.raises(InputError, match=r"t003.tif cannot be read"):
+        measure_movie(movie)
+
+
 def test_another_spacing_or_way_of_measuring_is_noticed(
     pixels, tmp_path, measured_frames, monkeypatch
 ):

@@ -69,7 +69,7 @@ class Hdf5Frames:
 
     def __getitem__(self, t: int) -> NDArray[Any]:
         frame = np.zeros(self.size[1:], self.dtype)
-        with open_hdf5(self.path) as file:
+        with open_hdf5(self.path, is_checked=True) as file:
             for name, start in self.blocks:
                 begin = dict(zip(self.axes, start, strict=True))
                 pixels = self._read_block(file[name], t - begin["t"])

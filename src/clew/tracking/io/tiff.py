@@ -98,7 +98,10 @@ class TiffFolder:
         Times of files are coarse: a file that changed a moment ago has no stamp, since
         it may change once more at the same time.
         """
-        status = self.paths[t].stat()
+        try:
+            status = self.paths[t].stat()
+        except OSError:
+            return ""  # reading it raises an error that says so
         changed = max(status.st_mtime, status.st_ctime)
         if not changed < time.time() - SETTLED_SECONDS:
             return ""
