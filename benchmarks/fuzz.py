@@ -235,7 +235,7 @@ def _add_foreign(add: Callable[..., Path]) -> None:
         if source.suffix == ".zip":
             shutil.unpack_archive(source, place / name)
             continue
-        stem = re.sub(r"-(spots|Spot)$", "", source.stem)
+        stem = source.stem.removesuffix("-spots").removesuffix("-Spot")
         for part in FOREIGN.glob(f"{stem}*.csv"):
             shutil.copy(part, place)
         shutil.copy(source, place)

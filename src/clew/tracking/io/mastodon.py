@@ -175,11 +175,15 @@ def write_mastodon(path: str | Path, lineage: Lineage) -> None:
     names = [str(label) for label in lineage.label.tolist()]
     project = PROJECT.format(image=_describe_image(lineage), version=VERSION)
     content = io.BytesIO()
-    parts = {"project.xml": project.encode(), MODEL: encode_model(spots, links, names)}
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, part in parts.items():
-            # ZipInfo has a date of its own: the same lineage has the same bytes
-            archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        # without the time of writing, so that the same lineage has the same bytes
+        for name, data in (
+            ("project.xml", project.encode()),
+            (MODEL, encode_model(spots, links, names)),
+        ):
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
     write_bytes(Path(path), content.getvalue())
 
 
