@@ -220,7 +220,9 @@ def _add_foreign(add: Callable[..., Path]) -> None:
     points = DetectionTable(frame.astype(int), label.astype(int), np.stack([y, x], 1))
     for source in sorted(FOREIGN.iterdir()):
         name = source.name.removesuffix(".zip")
-        if source.suffix == ".md" or re.search(r"[-_](split|merge|edges)\.csv$", name):
+        if source.suffix == ".md" or re.search(
+            r"[-_](split|merge|edges|Link)\.csv$", name
+        ):
             continue
 
         def read(folder: Path, name: str = name) -> None:
@@ -233,7 +235,7 @@ def _add_foreign(add: Callable[..., Path]) -> None:
         if source.suffix == ".zip":
             shutil.unpack_archive(source, place / name)
             continue
-        stem = source.stem.removesuffix("-spots")
+        stem = source.stem.removesuffix("-spots").removesuffix("-Spot")
         for part in FOREIGN.glob(f"{stem}*.csv"):
             shutil.copy(part, place)
         shutil.copy(source, place)

@@ -10,12 +10,13 @@ import sys
 import numpy as np
 from matplotlib.figure import Figure
 
-from clew import StructuredPerceptron, StructuredSVM
+from clew import Algorithm, StructuredPerceptron, StructuredSVM
 from clew.datasets import COLUMNS, LETTERS, ROWS, annotate, simulate
 from clew.models import Chain
 
 FRACTIONS = (0.05, 0.1, 0.25, 1.0)
 SHOWN = 0.25
+EXACT = Algorithm(stochastic=False)
 CLEW, PERCEPTRON, GREY = "#00798c", "#d1495b", "#6b7a80"
 
 
@@ -37,8 +38,9 @@ def main(path: str = "letters.png", draws: int = 3, n_words: int = 200) -> None:
             baseline = StructuredPerceptron(chain, random_state=0).fit(X, partial)
             right["clew"][draw_number, i] = 100 * svm.score(X_new, truth)
             right["perceptron"][draw_number, i] = 100 * baseline.score(X_new, truth)
-            if fraction == SHOWN:
-                shown = X, words, partial, svm.result_
+            if fraction == SHOWN:  # by exact steps: all are certified
+                exact = StructuredSVM(chain, lam=1.0, algorithm=EXACT).fit(X, partial)
+                shown = X, words, partial, exact.result_
     for i, fraction in enumerate(FRACTIONS):
         means = ", ".join(
             f"{name} {values[:, i].mean():.1f} %" for name, values in right.items()

@@ -100,7 +100,7 @@ ASKED = {
     "from clew.annotation.learner import Learner": "tracking",
     "import clew.app": "page",
     "clew.learning.plotting.plot_result(None)": "plot",
-    "clew.parallel.distribute_task(None, None, [], [])": "dask",
+    "clew.shards.distribute_task(None, None, [], [])": "dask",
 }
 
 
@@ -108,7 +108,7 @@ ASKED = {
 def complaints():
     """What each of ASKED says, in one process, for most of the time goes into its start."""
     done = in_core(f"""
-import clew, clew.parallel, clew.learning.plotting
+import clew, clew.shards, clew.learning.plotting
 for code in {list(ASKED)}:
     try:
         exec(code)

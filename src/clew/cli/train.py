@@ -162,8 +162,11 @@ def train(
     tracker.save(output)
     write_unattached(readings, annotations, output.absolute().parent)
     out = Console(highlight=False, soft_wrap=True)
+    done = f"Learned {len(tracker.coef_)} weights from"
+    if not tracker.improved_:
+        done = "Kept the initial weights after learning from"
     out.print(
-        f"Learned {len(tracker.coef_)} weights from {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
+        f"{done} {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
         f"in {seconds:.1f} s (λ = {tracker.lam_:.3g})."
     )
     out.print(f"  {tracker.result_}", markup=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.learning.gram import pairwise_steps
 from clew.learning.task import Array, Indices
-from clew.utils.kernels import inner_kernel, kernel
+from clew.utils.kernels import inlined_kernel, inner_kernel, kernel
 
 
 class Bounds(NamedTuple):
@@ -57,7 +57,7 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
     return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
-@inner_kernel
+@inlined_kernel
 def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
     """Compute the inner products of bound k with the earlier bounds of group g.
 
@@ -224,7 +224,7 @@ def improve_group(
 @kernel
 def sweep_groups(
     b: Bounds,
-    groups: Indices,
+    orders: Indices,
     w: Array,
     lam: float,
     max_steps: int,
@@ -234,10 +234,11 @@ def sweep_groups(
     max_sweeps: int,
     scratch: Scratch,
 ) -> None:
-    """Take pairwise steps on groups in the given order, sweep after sweep.
+    """Take pairwise steps on groups, sweep after sweep, in each order in turn.
 
     Parameters
     ----------
+    orders : ndarray of shape (n_orders, n_groups)
     gaps : ndarray of shape (n_groups,)
         Receives the gap of each visited group before its steps.
     far : float
@@ -246,7 +247,8 @@ def sweep_groups(
         Stop when the groups' gaps add up to at most this.
     max_sweeps : int
     """
-    for _ in range(max_sweeps):
+    for sweep in range(max_sweeps):
+        groups = orders[sweep % len(orders)]
         total = 0.0
         for g in groups:
             total += gaps[g]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices, Mask
-from clew.utils.kernels import inner_kernel, kernel
+from clew.utils.kernels import inlined_kernel, kernel
 
 
 class Gram(NamedTuple):
@@ -145,7 +145,7 @@ def fill_blocks(
                     dense[indices[p]] = 0.0
 
 
-@inner_kernel
+@inlined_kernel
 def pairwise_steps(
     score: Array,
     moved: Array,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices, Mask
 from clew.models.node_features import NodeFeatures
-from clew.utils.kernels import inner_kernel, kernel
+from clew.utils.kernels import inlined_kernel, inner_kernel, kernel
 
 
 class Forest(NamedTuple):
@@ -95,7 +95,7 @@ def add_weights(scores: Array, k: int, value: float, w: Array, place: int) -> No
         scores[k, s] += value * w[place + s]
 
 
-@inner_kernel
+@inlined_kernel
 def score_example(
     forest: Forest,
     e: int,
@@ -521,7 +521,7 @@ def write_features(
         row = shift + forest.offsets[e + 1]
 
 
-@inner_kernel
+@inlined_kernel
 def write_difference(
     forest: Forest,
     e: int,

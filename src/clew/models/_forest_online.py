@@ -32,7 +32,7 @@ from clew.models._forest_kernels import (
     write_difference,
 )
 from clew.models.completions import follow
-from clew.utils.kernels import inner_kernel, kernel
+from clew.utils.kernels import inlined_kernel, kernel
 
 if TYPE_CHECKING:
     from clew.learning.losses import Loss
@@ -197,7 +197,7 @@ class ForestOracle:
         self.n_written += int(lengths.sum())
 
 
-@inner_kernel
+@inlined_kernel
 def count_cost(forest: Forest, e: int, states: Indices) -> float:
     """Return the costs of the states of example e that are not allowed."""
     first = forest.offsets[e]

@@ -176,8 +176,14 @@ def write_mastodon(path: str | Path, lineage: Lineage) -> None:
     project = PROJECT.format(image=_describe_image(lineage), version=VERSION)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("project.xml", project)
-        archive.writestr(MODEL, encode_model(spots, links, names))
+        # without the time of writing, so that the same lineage has the same bytes
+        for name, data in (
+            ("project.xml", project.encode()),
+            (MODEL, encode_model(spots, links, names)),
+        ):
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
     write_bytes(Path(path), content.getvalue())
 
 
