@@ -90,16 +90,20 @@ async function flush() {
 /** One request; returns when it is settled, throws when it must be tried again later. */
 async function deliver(item) {
   const path = `/api/movies/${item.movie}`;
+  let revision = revisions.get(item.movie);
   try {
-    if (!revisions.has(item.movie)) setRevision(item.movie, (await getJson(`${path}/status?page=${page}`)).revision);
-    const reply = await postJson(`${path}/${item.kind}`, { ...item.body, revision: revisions.get(item.movie) });
+    revision ??= (await getJson(`${path}/status?page=${page}`)).revision;
+    setRevision(item.movie, revision);
+    const reply = await postJson(`${path}/${item.kind}`, { ...item.body, revision });
     settle(item, reply.revision);
     hear(item, reply);
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 403 || error.status >= 500) throw error;
     const now = error.body?.kind === "stale" ? (await getJson(`${path}/status`)).revision : null;
-    if ((item.kind === "answers" || item.kind === "edits") && now !== null && now !== revisions.get(item.movie)) {
-      revisions.set(item.movie, now); // someone else was faster: the same answer again, on top of theirs
+    if ((item.kind === "answers" || item.kind === "edits") && now !== null && now !== revision) {
+      // Someone else was faster: the same answer again, on top of theirs. What was sent counts, for a newer revision may
+      // have been heard of meanwhile.
+      revisions.set(item.movie, now);
     } else {
       settle(item, revisions.get(item.movie));
       state.refused.push({ item, why: error.message, replaceable: error.body?.kind === "contradiction" });
