@@ -54,6 +54,9 @@ test-napari: $(STAMP) ## run the tests of the napari plugin in an environment wi
 	@test -x $(NAPARI_VENV)/bin/napari || { $(BIN)/uv venv --quiet --python $(BIN)/python $(NAPARI_VENV) && \
 	  $(BIN)/uv pip install --quiet --python $(NAPARI_VENV)/bin/python $(LOCK:%=-c %) -e '.[napari,page]' pytest hypothesis napari-track-edit; }
 	@command -v xvfb-run >/dev/null || { echo "xvfb-run is missing; install the package xvfb" >&2; exit 1; }
+	@xvfb-run -a $(NAPARI_VENV)/bin/python -c "from qtpy.QtWidgets import QApplication; QApplication([])" 2>/dev/null || { \
+	  echo "Qt cannot start; install the packages libxcb-icccm4 libxcb-image0 libxcb-keysyms1 libxcb-render-util0" \
+	  "libxkbcommon-x11-0 libxcb-cursor0 libxcb-shape0 libxcb-xinerama0" >&2; exit 1; }
 	PYTHONPATH=. xvfb-run -a -s "-screen 0 1400x1000x24" $(NAPARI_VENV)/bin/python -m pytest tests/napari
 
 slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples, and all examples of hypothesis
