@@ -80,7 +80,8 @@ class Learner:
         if profile is None:
             pairs = self.tracker.pairs(source, self.groups)
         else:
-            pairs = FramePairBuilder(self._add_columns(source), profile)
+            w = self.tracker.weights_for(profile)
+            pairs = FramePairBuilder(self._add_columns(source), profile, w)
         generic_set = pairs.profile.generic_set
         self.prior = scale_prior(self.tracker, self.names, settings.trust, generic_set)
         self.basis = make_basis(self.prior, self.names)

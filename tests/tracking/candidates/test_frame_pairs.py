@@ -154,6 +154,16 @@ def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
     assert set(told.events.row_keys().tolist()) <= set(mine.events.row_keys().tolist())
 
 
+def test_a_known_profile_leads_to_the_same_pairs():
+    source = growing()
+    found = Learner(source, tracker=Tracker.generic(n_jobs=1))
+    known = Learner(source, tracker=found.tracker, profile=found.pairs.profile)
+    plain = replace(found.pairs, weights=None).build(0).flow.shift
+    chosen = found.pairs.build(0).flow.shift
+    assert not np.array_equal(chosen, plain)
+    np.testing.assert_array_equal(known.pairs.build(0).flow.shift, chosen)
+
+
 def test_a_pair_is_the_same_with_the_flow_of_the_pair_before():
     source = flowing()
     builder = FramePairBuilder(source, estimate_profile(source, frozenset()))
