@@ -4,6 +4,8 @@ import csv
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
+from skimage.feature import match_template
 
 from clew.tracking.events import Event
 from clew.tracking.io.results import write_results
@@ -12,6 +14,7 @@ from clew.tracking.lineage.fill import (
     _cut_frame,
     _Request,
     add_recovered,
+    correlate_windows,
     find_place,
     place_mask,
 )
@@ -68,6 +71,32 @@ def test_place_does_not_depend_on_the_level_of_the_image():
         assert np.abs(place - template.center - np.array([0, 1])).max() < 1e-6
         found.append(correlation)
     assert found[1] == pytest.approx(found[0], abs=0.02)
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (4, 5, 6)])
+def test_correlation_is_that_of_scikit_image(shape):
+    rng = np.random.default_rng(0)
+    image = rng.normal(1e4, 3, np.multiply(shape, 2))
+    image[tuple(map(slice, shape))] = 1e4
+    look = image[tuple(slice(n // 2, n + n // 2) for n in shape)]
+    expected = np.nan_to_num(match_template(image - 1e4, look - 1e4))
+    found = correlate_windows(image, look)
+    assert np.abs(found - expected).max() < 1e-9
+    assert not correlate_windows(image, np.ones(shape)).any()
+
+
+def test_looks_of_large_cells_are_averaged_in_blocks():
+    rng = np.random.default_rng(0)
+    picture = gaussian_filter(rng.normal(size=(300, 300)), 4)
+    labels = np.zeros((2, 300, 300), np.uint8)
+    labels[0, 30:170, 30:150] = 1
+    images = np.stack([picture, np.roll(picture, (16, 8), (0, 1))])
+    movie = Movie.from_arrays(labels, images)
+    (template,) = _cut_frame((movie, 0, np.array([1])))
+    request = _Request(template, template, 0.0, template.center)
+    place, correlation = find_place(request, movie.image(1))
+    assert np.abs(place - template.center - np.array([16, 8])).max() < 1
+    assert correlation > 0.9
 
 
 def test_mask_stays_on_free_pixels():

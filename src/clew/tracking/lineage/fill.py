@@ -34,8 +34,12 @@ SEARCH_SHARE = 0.5
 """Diameters around the interpolated place in which the cell is searched."""
 MARGIN_SHARE = 0.25
 """Diameters around a mask that belong to the look of a cell."""
+LOOK_SIDE = 24
+"""Pixels along each side of a look; larger ones are averaged in blocks."""
 DISTANCE_PENALTY = 1.0
 """Loss of correlation that a place at the end of the search must make up for."""
+
+TINY = np.finfo(float).tiny
 
 AnyMovie = TypeVar("AnyMovie")
 
@@ -476,44 +480,83 @@ def _compare_contrast(
 
 def find_place(request: _Request, image: NDArray[Any]) -> tuple[Array, float]:
     """Find where a frame looks most like the cell, and the correlation there."""
+    looks = (request.before.look, request.after.look)
+    sides = [np.zeros(image.ndim) if look is None else look.shape for look in looks]
+    pixels = np.maximum(np.rint(np.minimum(*sides) / LOOK_SIDE), 1).astype(np.intp)
     radius = max(2, round(SEARCH_SHARE * request.diameter))
-    size = (2 * radius + 1,) * image.ndim
-    response = np.zeros(size)
+    reach = -(-radius // pixels)
+    response = np.zeros(2 * reach + 1)
     for template, weight in (
         (request.before, 1 - request.share),
         (request.after, request.share),
     ):
-        response += weight * _correlate(template, request.place, image, radius)
-    offsets = np.indices(size).reshape(image.ndim, -1).T - radius
-    distance = np.linalg.norm(offsets, axis=1) / radius
+        response += weight * _correlate(template, request.place, image, reach, pixels)
+    offsets = np.indices(response.shape).reshape(image.ndim, -1).T - reach
+    distance = np.linalg.norm(offsets * pixels, axis=1) / radius
     merit = response.ravel() - DISTANCE_PENALTY * distance**2
     best = int(np.argmax(merit))
-    return np.asarray(request.place + offsets[best]), float(response.flat[best])
+    place = request.place + offsets[best] * pixels
+    return np.asarray(place), float(response.flat[best])
 
 
 def _correlate(
-    template: Template, place: Array, image: NDArray[Any], radius: int
+    template: Template,
+    place: Array,
+    image: NDArray[Any],
+    reach: Indices,
+    pixels: Indices,
 ) -> Array:
-    """Normalized correlation of the look at each offset; 0 outside of the image."""
-    # It imports scipy.signal and scipy.stats, which every command would wait for.
-    from skimage.feature import match_template
+    """Normalized correlation of the look at each offset; 0 outside of the image.
 
-    response = np.zeros((2 * radius + 1,) * image.ndim)
+    Offsets are multiples of `pixels`, of which means are compared.
+    """
+    response = np.zeros(2 * reach + 1)
     assert template.look is not None
+    look = _average_blocks(template.look, pixels)
     shift = np.round(place - template.center).astype(np.intp)
-    corner = template.look_corner + shift - radius
-    end = corner + template.look.shape + 2 * radius
-    low = np.maximum(corner, 0)
-    high = np.minimum(end, image.shape)
-    if np.any(high - low < template.look.shape):
+    corner = template.look_corner + shift - reach * pixels
+    n_blocks = np.add(look.shape, 2 * reach)
+    first = np.maximum(-(corner // pixels), 0)
+    stop = np.minimum((image.shape - corner) // pixels, n_blocks)
+    if np.any(stop - first < look.shape):
         return response
-    # Small differences of large intensities are lost in sums of squares.
-    level = template.look.mean(dtype=np.float64)
-    part = image[tuple(map(slice, low, high))].astype(np.float64) - level
-    found = match_template(part, template.look.astype(np.float64) - level)
-    first = low - corner
+    low = corner + first * pixels
+    high = corner + stop * pixels
+    part = _average_blocks(image[tuple(map(slice, low, high))], pixels)
+    found = correlate_windows(part, look)
     response[tuple(map(slice, first, first + found.shape))] = found
-    return np.nan_to_num(response)
+    return response
+
+
+def correlate_windows(image: Array, look: Array) -> Array:
+    """Return the normalized correlation of a look with each window of an image.
+
+    Zero where either is constant. `skimage.feature.match_template` does the same, but
+    loads libraries for a second, and is no faster for looks as small as these.
+    """
+    # Small differences of large intensities are lost in sums of squares.
+    level = look.mean()
+    look = look - level
+    windows = np.lib.stride_tricks.sliding_window_view(image - level, look.shape)
+    inner = list(range(look.ndim, 2 * look.ndim))
+    outer = list(range(look.ndim))
+    every = outer + inner
+    product = np.einsum(windows, every, look, inner, outer)
+    total = np.einsum(windows, every, outer)
+    square = np.einsum(windows, every, windows, every, outer)
+    variance = square - total**2 / look.size
+    is_flat = variance <= 1e-9 * square
+    scale = np.sqrt(np.where(is_flat, 1.0, variance) * (look**2).sum())
+    return np.where(is_flat, 0.0, product / np.maximum(scale, TINY))
+
+
+def _average_blocks(image: NDArray[Any], pixels: Indices) -> Array:
+    """Mean intensities of blocks of pixels; what is left at the ends is dropped."""
+    shape = np.array(image.shape) // pixels
+    whole = image[tuple(map(slice, shape * pixels))]
+    blocks = whole.reshape(np.column_stack([shape, pixels]).ravel())
+    axes = tuple(range(1, 2 * image.ndim, 2))
+    return np.asarray(blocks.mean(axis=axes, dtype=np.float64))
 
 
 def place_mask(template: Template, place: Array, free: Mask) -> Patch | None:
