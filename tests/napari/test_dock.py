@@ -73,6 +73,14 @@ def test_viewer_shows_the_question(dock, viewer):
     assert viewer.layers.selection.active is not None
 
 
+def test_name_that_looks_like_html_is_text(dock):
+    from qtpy.QtCore import Qt
+
+    panel = dock.panel
+    for label in (panel.question, panel.status, panel.errors):
+        assert label.textFormat() == Qt.TextFormat.PlainText
+
+
 def test_keys_answer_and_undo(dock, viewer, wait_until):
     first = dock.asked.question.fact
     press(viewer, "Y")

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from clew.cli.movies import (
     Channel,
@@ -30,6 +29,7 @@ from clew.cli.options import (
     check_file,
     check_folder,
     command,
+    make_cell,
     make_folder,
     path_text,
     print_note,
@@ -359,9 +359,11 @@ def info(
     from clew.estimators import persistence
 
     about = persistence.describe_file(file)
-    table = Table(show_header=False, title=Text(path_text(file)), title_justify="left")
+    table = Table(
+        show_header=False, title=make_cell(path_text(file)), title_justify="left"
+    )
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in about.items():
-        table.add_row(name, Text(text))
+        table.add_row(name, make_cell(text))
     Console().print(table)

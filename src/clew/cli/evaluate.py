@@ -24,7 +24,7 @@ from clew.cli.lineages import (
     print_figures,
 )
 from clew.cli.movies import Jobs, parse_frames, parse_spacing
-from clew.cli.options import command, path_text, print_note
+from clew.cli.options import command, make_cell, path_text, print_note
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
@@ -201,8 +201,8 @@ def explain(
         if last is not None and row.event != last:
             table.add_section()
         table.add_row(
-            row.event if row.event != last else "",
-            row.feature,
+            make_cell(row.event if row.event != last else ""),
+            make_cell(row.feature),
             f"{row.weight:+.3f}",
             _draw_bar(row.weight / largest),
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
+
+from clew.cli.options import make_cell
 
 if TYPE_CHECKING:
     from clew.tracking.blocks import StoredLineage
@@ -153,9 +154,9 @@ def print_evaluation(found: Evaluation, title: str) -> None:
 
 def print_figures(rows: list[tuple[str, str]], title: str) -> None:
     """Print names and figures as a table."""
-    table = Table(show_header=False, title=Text(title), title_justify="left")
+    table = Table(show_header=False, title=make_cell(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in rows:
-        table.add_row(name, Text(value))
+        table.add_row(name, make_cell(value))
     Console().print(table)

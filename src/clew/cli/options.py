@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from clew._version import __version__
 from clew.errors import ClewError, StoreError
+from clew.utils.text import replace_control_characters
 
 COMMANDS = (
     "annotate",
@@ -164,18 +166,23 @@ def print_message(text: str) -> None:
     joined = text.replace(":\n  ", ": ").replace(
         "\n  ", "; "
     )  # errors with several rows
-    line = f"clew: {' '.join(joined.split())}"
-    typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
+    typer.echo(_make_printable(f"clew: {' '.join(joined.split())}"), err=True)
 
 
 def print_note(text: str) -> None:
     """Print a remark on stderr, so that stdout has results only."""
     plain = bool(os.environ.get("NO_COLOR"))  # see no-color.org
     typer.secho(
-        text.encode("utf-8", "backslashreplace").decode(),
+        _make_printable(text),
         err=True,
         dim=None if plain else True,
     )
+
+
+def _make_printable(text: str) -> str:
+    """Return a text that a terminal shows; names of files may hold its commands."""
+    encodable = text.encode("utf-8", "backslashreplace").decode()
+    return replace_control_characters(encodable)
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -184,7 +191,12 @@ def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def path_text(path: Path) -> str:
     """Return a path as text that every terminal can print."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return replace_control_characters(os.fsencode(path).decode("utf-8", "replace"))
+
+
+def make_cell(text: str) -> Text:
+    """Return the cell of a table with a text that may come from a file."""
+    return Text(replace_control_characters(text))
 
 
 def check_folder(folder: Path) -> None:

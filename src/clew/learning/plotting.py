@@ -110,12 +110,12 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
             aspect="auto",
             interpolation="nearest",
         )
-        axis.set_title(f"{title}\n±{largest:.2g}", loc="left", fontsize=9)
-        axis.set_xticks(
-            range(len(columns)) if any(columns) else [], columns if any(columns) else []
-        )
+        literal = {"parse_math": False}  # labels such as PRP$ are no formulas
+        axis.set_title(f"{title}\n±{largest:.2g}", loc="left", fontsize=9, **literal)
+        columns = columns if any(columns) else []
+        axis.set_xticks(range(len(columns)), columns, **literal)
         axis.tick_params(axis="x", rotation=90, labelsize=7)
-        axis.set_yticks(range(len(rows)), rows, fontsize=7)
+        axis.set_yticks(range(len(rows)), rows, fontsize=7, **literal)
     figure.colorbar(
         image, ax=axes[0, -1], ticks=[-1, 0, 1], label="added to the score, of ±"
     )

@@ -41,6 +41,7 @@ class Panel:
     def __init__(
         self, act: Callable[[str], None], export: Callable[[ExportKind], None]
     ) -> None:
+        from qtpy.QtCore import Qt
         from qtpy.QtWidgets import (
             QComboBox,
             QFormLayout,
@@ -60,6 +61,7 @@ class Panel:
         self.errors = QLabel()
         for text in (self.question, self.status, self.errors):
             text.setWordWrap(True)
+            text.setTextFormat(Qt.TextFormat.PlainText)  # names may look like HTML
         self.buttons: dict[str, Any] = {}
 
         def add_button(name: str, text: str, tip: str) -> Any:

@@ -314,7 +314,11 @@ def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
 def test_entries_of_no_use_are_limited(pixels, tmp_path):
     source = measure_movie(movie_of(pixels), cache=tmp_path)
     store, size = Store(tmp_path), files(tmp_path)[0].stat().st_size
+    weights = store.folder / "weights.clew"
+    weights.touch()
     store.prune(source.keys, limit=0)
+    assert weights.exists()
+    weights.unlink()
     assert len(files(tmp_path)) == N_FRAMES
     store.prune(source.keys[:4], limit=int(3.5 * size))
     left = {path.stem for path in files(tmp_path)}

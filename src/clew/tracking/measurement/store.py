@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 import warnings
@@ -33,6 +34,8 @@ FOLDER = ".clew"
 KIND = "measurements"
 SUFFIX = ".clew"
 INDEX = "frames.json"
+KEY = re.compile("[0-9a-f]{40}")
+"""Names of entries; the folder may be the user's, and hold weights too."""
 COLUMN = "column."
 """Prefix of the names of columns in a file."""
 MAX_UNUSED_BYTES = 2**30
@@ -130,7 +133,7 @@ class Store:
             unused = [
                 (path.stat(), path)
                 for path in self.folder.glob(f"*{SUFFIX}")
-                if path.stem not in used
+                if KEY.fullmatch(path.stem) and path.stem not in used
             ]
             for status, path in sorted(unused, key=lambda entry: -entry[0].st_mtime):
                 size += status.st_size

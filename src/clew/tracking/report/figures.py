@@ -22,9 +22,9 @@ from clew.tracking.report.markup import (
     MUTED,
     VERMILLION,
     format_number,
-    replace_control_characters,
     strip_axes,
 )
+from clew.utils.text import replace_control_characters
 
 WIDTH = 9.6
 """Inches of every figure: a point of it is a point of the page."""

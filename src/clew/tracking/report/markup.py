@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clew.tracking.events import Event
+from clew.utils.text import replace_control_characters
 
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that no document may hold, though names of files may."""
 LONG_FACT = 80
 """Characters of a value that stands below its name."""
 NOTHING = "–"
@@ -121,11 +120,6 @@ summary { cursor: pointer; color: var(--muted); font-size: 14px; margin-bottom: 
 footer { margin-top: 56px; color: var(--muted); font-size: 13px; }
 @media print { main { max-width: none; padding: 0; } section, .doubts li { break-inside: avoid; } }
 """
-
-
-def replace_control_characters(value: object) -> str:
-    """Text without characters that no document may hold."""
-    return FORBIDDEN.sub("\ufffd", str(value))
 
 
 def escape_text(value: object) -> str:
