@@ -8,8 +8,7 @@ import pytest
 import clew
 from clew.tracking.io import names
 from clew.tracking.io.annotations import read_annotation_table, write_annotations
-from clew.tracking.io.events_csv import read_events
-from clew.tracking.io.tracks_csv import write_track_table
+from clew.tracking.io.result_tables import read_events, write_track_table
 from clew.tracking.movie import open_frames
 from clew.tracking.tracker import Tracker
 

@@ -12,9 +12,8 @@ import pytest
 
 from clew.tracking.io import names
 from clew.tracking.io.annotations import read_annotation_table, write_annotations
-from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.geff import write_geff
-from clew.tracking.io.tracks_csv import write_track_table
+from clew.tracking.io.result_tables import read_events, write_track_table
 from clew.tracking.movie import open_frames
 
 from ..helpers.commands import done, refused

@@ -11,20 +11,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.cluster import (
-    ClusterAddress,
-    ComputeOptions,
-    Profile,
-    Workers,
-    open_client,
-)
 from clew.cli.lineages import (
     explain_missing_scores,
     print_evaluation,
     print_figures,
 )
 from clew.cli.movies import Jobs, parse_frames, parse_spacing
-from clew.cli.options import command, make_cell, path_text, print_note
+from clew.cli.options import (
+    ClusterAddress,
+    ComputeOptions,
+    Profile,
+    Workers,
+    command,
+    make_cell,
+    open_client,
+    path_text,
+    print_note,
+)
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 

@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.cluster import (
-    ClusterAddress,
-    ComputeOptions,
-    MemoryPerWorker,
-    Profile,
-    Workers,
-    open_client,
-)
 from clew.cli.lineages import make_sampled_report, print_counts
 from clew.cli.movies import (
     AttachDistance,
@@ -46,8 +38,14 @@ from clew.cli.movies import (
     write_unattached,
 )
 from clew.cli.options import (
+    ClusterAddress,
+    ComputeOptions,
+    MemoryPerWorker,
+    Profile,
+    Workers,
     check_folder,
     command,
+    open_client,
     path_text,
     print_message,
     print_note,

@@ -9,13 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.cluster import (
-    ClusterAddress,
-    ComputeOptions,
-    Profile,
-    Workers,
-    open_client,
-)
 from clew.cli.movies import (
     AttachDistance,
     Channel,
@@ -41,10 +34,15 @@ from clew.cli.movies import (
     write_unattached,
 )
 from clew.cli.options import (
+    ClusterAddress,
+    ComputeOptions,
+    Profile,
+    Workers,
     check_file,
     check_folder,
     command,
     make_folder,
+    open_client,
     path_text,
     print_note,
 )

@@ -18,7 +18,6 @@ from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.tracking.io.formats import MASTODON, TRACKMATE, open_lineage
 from clew.tracking.io.lineage_tables import read_lineage_tables
-from clew.tracking.io.manifest import read_manifest
 from clew.tracking.io.names import (
     EVENTS,
     GEFF,
@@ -35,6 +34,7 @@ from clew.tracking.io.napari import (
     read_napari,
 )
 from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.result_folder import read_manifest
 from clew.tracking.io.track_tables import is_track_table, read_track_table
 from clew.tracking.io.zarr import is_zarr, open_zarr, read_attributes
 from clew.tracking.measurement.regions import measure_frame

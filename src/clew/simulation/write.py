@@ -29,9 +29,8 @@ from clew.simulation.simulate import (
     simulate,
 )
 from clew.tracking.io import ctc, tiff
-from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import MANIFEST, SIMULATE, TRUTH
-from clew.tracking.io.staging import finish_interrupted_write
+from clew.tracking.io.result_folder import finish_interrupted_write, write_atomically
 from clew.utils.storage import write_bytes
 
 KIND = "clew simulation"

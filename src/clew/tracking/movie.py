@@ -16,8 +16,10 @@ from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
 from clew.tracking.io.formats import HDF5
-from clew.tracking.io.manifest import warn_if_folder_changed
-from clew.tracking.io.staging import refuse_interrupted_write
+from clew.tracking.io.result_folder import (
+    refuse_interrupted_write,
+    warn_if_folder_changed,
+)
 from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.tracks import printable
 from clew.utils.validation import (

@@ -10,8 +10,11 @@ import numpy as np
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Mask
-from clew.tracking.assignment.assignment import Assignment, split_score_margins
-from clew.tracking.assignment.swaps import measure_clearness
+from clew.tracking.assignment.assignment import (
+    Assignment,
+    measure_clearness,
+    split_score_margins,
+)
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.flow.flow import shift_detections

@@ -1,4 +1,4 @@
-"""Atomic writes, and checked files of JSON and arrays without pickle.
+"""Atomic writes, locks, and checked files of JSON and arrays without pickle.
 
 A clew file is a zip with two stored members: ``clew.json``, which carries checksums,
 and ``arrays.npz``, written by :func:`numpy.savez`. The same content always gives the
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from clew._version import __version__
 from clew.errors import InputError, StoreError
-from clew.utils.locks import try_lock
 from clew.utils.validation import short_repr
 
 FORMAT = "clew"
@@ -413,3 +412,35 @@ def state_folder() -> Path:
     else:
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(base) / "clew"
+
+
+def try_lock(file: IO[bytes]) -> bool | None:
+    """Lock an open file until it is closed.
+
+    Returns
+    -------
+    is_locked : bool or None
+        False if another process holds the lock, None if the file system has no locks,
+        as some network drives.
+    """
+    try:
+        _lock_file(file)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return None
+    return True
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_file(file: IO[bytes]) -> None:
+        """Lock the first byte, which need not exist."""
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock_file(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,9 +11,8 @@ from clew.tracking.evaluation.metrics import MatchCounts
 from clew.tracking.evaluation.task_loss import NOTHING
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.io.ctc import write_ctc_result
-from clew.tracking.io.events_csv import write_events
 from clew.tracking.io.names import MANIFEST
-from clew.tracking.io.tracks_csv import write_track_table
+from clew.tracking.io.result_tables import write_events, write_track_table
 from clew.tracking.movie import Movie
 
 

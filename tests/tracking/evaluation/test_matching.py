@@ -11,9 +11,8 @@ from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.evaluation.matching import match_positions
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import read_annotations
-from clew.tracking.io.events_csv import write_events
+from clew.tracking.io.result_tables import write_events, write_track_table
 from clew.tracking.io.results import write_results
-from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.tracker import Tracker
 
 

@@ -15,7 +15,7 @@ from clew.tracking.io.annotations import (
     read_annotations,
     write_annotations,
 )
-from clew.tracking.io.events_csv import read_events, write_events
+from clew.tracking.io.result_tables import read_events, write_events
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 

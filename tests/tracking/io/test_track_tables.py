@@ -13,8 +13,8 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.io.ctc import CtcLineage, write_ctc_result
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.napari import write_napari
+from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.io.track_tables import read_track_table
-from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage
 
 PLAIN = """frame,label,track,parent,y,x

@@ -11,9 +11,9 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.geff import write_geff
+from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.io.submission import write_submission
 from clew.tracking.io.tables import read_detections
-from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.tracks import Tracks, find_false_detections
 from clew.tracking.tracker import Tracker
 

@@ -22,6 +22,13 @@ from clew.tracking.assignment.margins import compute_margins, find_alternatives
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.events import Event
 
+SWAP_TOLERANCE = 1e-9
+"""Of the largest score, up to which a swap is the best alternative to a move."""
+LEAST_DISPLACEMENT = 1e-9
+"""Least displacement, in units of the positions."""
+LEAST_CLEARNESS = 1e-3
+"""Of a move that a swap may replace; others have 0."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -308,3 +315,70 @@ def _find_possible(candidates: Candidates, pinned: Mapping[int, int]) -> Mask:
     is_possible[rows[happens]] = True
     is_possible[rows[~happens]] = False
     return is_possible
+
+
+def measure_clearness(
+    answer: Assignment, confidence: Array, before: Array, after: Array
+) -> Array:
+    """Measure how clear the moves are that two cells might swap.
+
+    Among near cells, a swap of targets is the likeliest mistake. Its margin does not
+    show how likely: it is small wherever two cells are close, however clear their
+    moves. What does is how their relative position changes: from d to d', the moves
+    change it by ‖d' − d‖, and the swapped ones by ‖d' + d‖. The logarithm of the ratio
+    has no unit. It is 0 if nothing speaks for either, and independent of speed, frame
+    rate and distance.
+
+    Parameters
+    ----------
+    answer : Assignment
+    confidence : ndarray of shape (m,)
+        Score lost if a chosen candidate is forbidden.
+    before, after : ndarray of shape (n, ndim)
+        Positions of the sources, shifted by the flow, and of the targets.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        For chosen moves whose best alternative is a swap, the logarithm of ‖d' + d‖
+        over ‖d' − d‖, at least `LEAST_CLEARNESS`; 0 for others.
+    """
+    candidates = answer.candidates
+    moves = candidates.of_event(Event.MOVE)
+    source = candidates.sources[moves, 0]
+    target = candidates.targets[moves, 0]
+    keys = source * np.int64(candidates.n_targets) + target  # ascending
+    scores = answer.scores[moves]
+    clearness = np.zeros(len(answer.chosen))
+    place = np.flatnonzero(answer.events == Event.MOVE)
+    chosen = answer.chosen[place] - moves.start
+
+    # Of each candidate, the chosen moves of its source and of its target.
+    move_from = np.full(candidates.n_sources, -1)
+    move_from[source[chosen]] = np.arange(len(chosen))
+    move_to = np.full(candidates.n_targets, -1)
+    move_to[target[chosen]] = np.arange(len(chosen))
+    first = move_from[source]
+    second = move_to[target]
+    there = np.flatnonzero((first >= 0) & (second >= 0) & (first != second))
+    first = chosen[first[there]]
+    second = chosen[second[there]]
+    n_targets = np.int64(candidates.n_targets)
+    back, exists = look_up(keys, source[second] * n_targets + target[first])
+    there, back, first, second = (rows[exists] for rows in (there, back, first, second))
+
+    loss = scores[first] + scores[second] - scores[there] - scores[back]
+    limit = np.full(len(source), np.nan)
+    size = np.abs(scores[chosen]).max(initial=0.0)
+    limit[chosen] = confidence[place] + SWAP_TOLERANCE * size
+    is_best = loss <= limit[first]
+    first = first[is_best]
+    second = second[is_best]
+    d = before[source[first]] - before[source[second]]
+    d_after = after[target[first]] - after[target[second]]
+    swapped = np.maximum(np.linalg.norm(d_after + d, axis=1), LEAST_DISPLACEMENT)
+    kept = np.maximum(np.linalg.norm(d_after - d, axis=1), LEAST_DISPLACEMENT)
+    of_move = np.zeros(len(source))
+    of_move[first] = np.maximum(np.log(swapped / kept), LEAST_CLEARNESS)
+    clearness[place] = of_move[chosen]
+    return clearness

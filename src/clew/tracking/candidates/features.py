@@ -1,7 +1,8 @@
 """Features of candidate events: one table for each kind of event.
 
 All features are dimensionless and of order 1, since one regularizer treats all weights
-alike. A feature whose measurements a movie lacks is left out.
+alike. A feature whose measurements a movie lacks is left out. Columns of a user, such as a
+score of a network, have features of their cells and links.
 
 To add a feature, say to divisions:
 
@@ -17,10 +18,11 @@ To add a feature, say to divisions:
 
    A quantity that no view has yet becomes a property of the view.
 2. Add ``"divide: size of the mother": 0.0`` to the weights in
-   `training/generic_weights.json`. `Tracker.fit` learns the weight from annotations right away;
-   `benchmarks/generic_weights.py` learns the generic weights again.
+   `training/generic_weights.json`. `Tracker.fit` learns the weight from annotations
+   right away; `benchmarks/generic_weights.py` learns the generic weights again.
 3. Add a small scene with a known value to `test_feature_values_of_small_scenes` in
-   `tests/tracking/candidates/test_features.py`. The tests there check every feature: finite, of order 1, independent of units.
+   `tests/tracking/candidates/test_features.py`. The tests there check every feature:
+   finite, of order 1, independent of units.
 
 Weights are stored by feature name. Files of weights that lack a feature are rejected.
 """
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,10 +39,6 @@ import scipy.sparse as sp
 
 from clew.learning.task import Array
 from clew.tracking.candidates.candidates import Candidates
-from clew.tracking.candidates.column_features import (
-    ColumnFeature,
-    column_features_of,
-)
 from clew.tracking.candidates.event_views import (
     Cells,
     CellSelection,
@@ -51,7 +50,7 @@ from clew.tracking.candidates.event_views import (
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.scales import Scales
-from clew.tracking.user_columns import Links
+from clew.tracking.user_columns import CELL_PREFIX, Links, is_user_group
 
 MAX_VALUE = 5.0
 """Features are clipped to this. Distances only approach it, so that a farther cell
@@ -315,10 +314,7 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
 }
 
 
-AnyFeature = Feature | ColumnFeature
-
-
-def features_of(event: Event, groups: Iterable[str]) -> list[AnyFeature]:
+def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
     """List the features of an event that a movie allows.
 
     Parameters
@@ -362,7 +358,7 @@ def feature_names(groups: Iterable[str]) -> list[str]:
     ]
 
 
-def compute_features(view: View, features: Sequence[AnyFeature]) -> Array:
+def compute_features(view: View, features: Sequence[Feature]) -> Array:
     """Compute the features of the candidates of a view.
 
     Parameters
@@ -480,3 +476,108 @@ def assemble_matrix(blocks: Mapping[Event, Array]) -> Any:
     indptr = np.append(0, np.cumsum(np.concatenate(row_lengths))).astype(np.int32)
     shape = (len(indptr) - 1, int(first_column[-1]))
     return sp.csr_array((data, np.concatenate(columns), indptr), shape=shape)
+
+
+Compute = Callable[[str, Any], Array]
+"""Takes a group and a view of n candidates, returns (n,) values."""
+
+
+def _lone_value(group: str, lone: LoneView) -> Array:
+    return lone.cell.get_column(group)
+
+
+def _move_mean(group: str, move: MoveView) -> Array:
+    return (move.source.get_column(group) + move.target.get_column(group)) / 2
+
+
+def _move_change(group: str, move: MoveView) -> Array:
+    return np.abs(move.source.get_column(group) - move.target.get_column(group))
+
+
+def _whole_value(group: str, family: FamilyView) -> Array:
+    return family.whole.get_column(group)
+
+
+def _parts_mean(group: str, family: FamilyView) -> Array:
+    return (family.first.get_column(group) + family.second.get_column(group)) / 2
+
+
+def _parts_difference(group: str, family: FamilyView) -> Array:
+    return np.abs(family.first.get_column(group) - family.second.get_column(group))
+
+
+def _family_change(group: str, family: FamilyView) -> Array:
+    return np.abs(_whole_value(group, family) - _parts_mean(group, family))
+
+
+def _move_link(group: str, move: MoveView) -> Array:
+    return move.link_values(group)[0]
+
+
+def _move_unlinked(group: str, move: MoveView) -> Array:
+    return 1.0 - move.link_values(group)[1]
+
+
+def _mean_link(group: str, family: FamilyView) -> Array:
+    first, second = family.link_values(group)
+    return (first[0] + second[0]) / 2
+
+
+def _lower_link(group: str, family: FamilyView) -> Array:
+    first, second = family.link_values(group)
+    return np.minimum(first[0], second[0])
+
+
+def _family_unlinked(group: str, family: FamilyView) -> Array:
+    first, second = family.link_values(group)
+    return 1.0 - (first[1] + second[1]) / 2
+
+
+CELL_COLUMNS: dict[Event, tuple[tuple[str, Compute], ...]] = {
+    Event.MOVE: (("{}", _move_mean), ("change of {}", _move_change)),
+    Event.DIVIDE: (
+        ("{} of the mother", _whole_value),
+        ("{} of the daughters", _parts_mean),
+        ("unevenness of {}", _parts_difference),
+        ("change of {}", _family_change),
+    ),
+    Event.APPEAR: (("{}", _lone_value),),
+    Event.DISAPPEAR: (("{}", _lone_value),),
+    Event.SPLIT: (("change of {}", _family_change),),
+    Event.MERGE: (("change of {}", _family_change),),
+}
+_FAMILY_LINKS = (
+    ("{}", _mean_link),
+    ("lower {}", _lower_link),
+    ("{} missing", _family_unlinked),
+)
+LINK_COLUMNS: dict[Event, tuple[tuple[str, Compute], ...]] = {
+    Event.MOVE: (("{}", _move_link), ("{} missing", _move_unlinked)),
+    Event.DIVIDE: _FAMILY_LINKS,
+    Event.SPLIT: _FAMILY_LINKS,
+    Event.MERGE: _FAMILY_LINKS,
+}
+
+
+def column_features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
+    """List the features of an event that are made of the columns of a user.
+
+    Parameters
+    ----------
+    event : Event
+    groups : iterable of str
+        Groups of measurements; others than columns are ignored.
+
+    Returns
+    -------
+    list of Feature
+        By the names of the columns.
+    """
+    features = []
+    for group in sorted(filter(is_user_group, groups)):
+        table = CELL_COLUMNS if group.startswith(CELL_PREFIX) else LINK_COLUMNS
+        features += [
+            Feature(name.format(group), partial(compute, group))
+            for name, compute in table.get(event, ())
+        ]
+    return features

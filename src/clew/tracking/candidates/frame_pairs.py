@@ -14,9 +14,14 @@ from clew.tracking.candidates.candidates import Candidates, find_candidates
 from clew.tracking.candidates.features import assemble_matrix, compute_feature_blocks
 from clew.tracking.detections import Detections, Source, take_window
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.flow.flow import Flow, estimate_flow, shift_detections
+from clew.tracking.flow.flow import (
+    Flow,
+    estimate_flow,
+    predicts_better,
+    propose_flows,
+    shift_detections,
+)
 from clew.tracking.flow.nearest_points import find_mutual_nearest
-from clew.tracking.flow.refined_flow import predicts_better, propose_flows
 from clew.tracking.scales import ball_volume
 from clew.tracking.user_columns import SourceWithColumns
 

@@ -19,11 +19,10 @@ from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import NONE, Event, EventTable, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.delimited import Table
-from clew.tracking.io.events_csv import parse_events, read_events
 from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUET
 from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.result_tables import PIECE, parse_events, read_events
 from clew.tracking.io.tables import read_table
-from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.lineage import RECOVERED
 from clew.tracking.lineage.tracks import Faults
 

@@ -30,17 +30,18 @@ from clew.tracking.io.delimited import (
     slice_columns,
     write_delimited,
 )
-from clew.tracking.io.events_csv import (
-    ALIASES,
-    COLUMNS,
-    make_event_columns,
-    parse_events,
-)
 from clew.tracking.io.formats import FILE_SUFFIXES, open_lineage
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.result_tables import (
+    ALIASES,
+    AXES,
+    COLUMNS,
+    FALSE,
+    make_event_columns,
+    parse_events,
+)
 from clew.tracking.io.track_tables import is_track_table
-from clew.tracking.io.tracks_csv import AXES, FALSE
 from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.tracks import Faults, MissingFromMask
 from clew.utils import validation as checks

@@ -23,12 +23,6 @@ from clew.parallel import Progress, ThreadExecutor
 from clew.tracking.frames import Excerpt, Frames, FramesView
 from clew.tracking.io import tiff
 from clew.tracking.io.label_layers import write_label_images
-from clew.tracking.io.manifest import (
-    list_foreign_files,
-    read_manifest,
-    require_intact,
-    write_atomically,
-)
 from clew.tracking.io.names import (
     BESIDE_MASKS,
     MANIFEST,
@@ -38,7 +32,14 @@ from clew.tracking.io.names import (
     TRUTH,
 )
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_tracks
-from clew.tracking.io.staging import finish_interrupted_write, refuse_interrupted_write
+from clew.tracking.io.result_folder import (
+    finish_interrupted_write,
+    list_foreign_files,
+    read_manifest,
+    refuse_interrupted_write,
+    require_intact,
+    write_atomically,
+)
 from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts
 from clew.tracking.lineage.tracks import (
     MissingFromMask,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clew.tracking.io.names import RESULT_LINEAGES
-from clew.tracking.io.staging import refuse_interrupted_write
+from clew.tracking.io.result_folder import refuse_interrupted_write
 from clew.utils import validation as checks
 
 if TYPE_CHECKING:

@@ -34,13 +34,13 @@ from clew.learning.task import Array, Mask
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
-from clew.tracking.io.manifest import warn_if_file_changed
-from clew.tracking.io.staging import (
+from clew.tracking.io.result_folder import (
     finish_interrupted_write,
     refuse_interrupted_write,
     stage_files,
+    warn_if_file_changed,
 )
-from clew.tracking.io.tracks_csv import AXES, FALSE
+from clew.tracking.io.result_tables import AXES, FALSE
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie, as_parts

@@ -25,7 +25,7 @@ from clew.tracking.io.geff import (
     parse_links,
 )
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
-from clew.tracking.io.tracks_csv import AXES, FALSE
+from clew.tracking.io.result_tables import AXES, FALSE
 from clew.utils.validation import is_number
 
 NO_UNITS = (None, "", "frame", "frames", "pixel", "pixels", "px")

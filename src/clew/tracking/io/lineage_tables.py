@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from clew.tracking.io.delimited import read_delimited
-from clew.tracking.io.events_csv import (
+from clew.tracking.io.result_tables import (
     ALIASES,
+    AXES,
     COLUMNS,
     CONFIDENCE,
+    PIECE,
     PROBABILITY,
     parse_events,
 )
 from clew.tracking.io.track_tables import read_track_table
-from clew.tracking.io.tracks_csv import AXES, PIECE
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Faults
 

@@ -26,7 +26,7 @@ RESULT_LINEAGES = (
 """Files of a result with the whole lineage, in the order in which they are read."""
 REPORT = "report.html"
 MANIFEST = "manifest.json"
-"""Lists the files of a result with sizes and digests; see `manifest.py`."""
+"""Lists the files of a result with sizes and digests; see `result_folder.py`."""
 
 FORMATS = {
     "ctc": f"{RESULT} and mask000.tif …, as the Cell Tracking Challenge has them",

@@ -23,8 +23,8 @@ from clew.tracking.io.delimited import (
     slice_columns,
     write_delimited,
 )
+from clew.tracking.io.result_tables import AXES
 from clew.tracking.io.segments import link_segments, number_segments
-from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import NO_NODE
 from clew.tracking.lineage.tracks import Faults

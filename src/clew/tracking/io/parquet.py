@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.tracking.events import NONE, Event
-from clew.tracking.io.tracks_csv import make_cell_columns
+from clew.tracking.io.result_tables import make_cell_columns
 from clew.tracking.lineage.lineage import RECOVERED, LineagePart, TrackedMovie, parts_of
 from clew.utils.extras import require_extra
 from clew.utils.storage import atomic_write

@@ -15,9 +15,7 @@ from clew.errors import InputError
 from clew.parallel import Executor, Progress, ThreadExecutor
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import ctc
-from clew.tracking.io.events_csv import write_events
 from clew.tracking.io.label_layers import EventCounts, write_label_images
-from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import (
     BESIDE_MASKS,
     EVENTS,
@@ -36,7 +34,8 @@ from clew.tracking.io.names import (
     TRACKS,
     TRACKS_PARQUET,
 )
-from clew.tracking.io.tracks_csv import write_track_table
+from clew.tracking.io.result_folder import write_atomically
+from clew.tracking.io.result_tables import write_events, write_track_table
 from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts, parts_of
 from clew.tracking.movie import Movie
 from clew.utils.extras import require_extra

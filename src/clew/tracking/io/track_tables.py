@@ -28,7 +28,6 @@ from clew.tracking.io.delimited import (
     read_delimited,
 )
 from clew.tracking.io.formats import TABLES, open_lineage
-from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import RESULT, RESULT_LINEAGES, TRUTH
 from clew.tracking.io.point_lineage import (
     PointLineage,
@@ -36,6 +35,8 @@ from clew.tracking.io.point_lineage import (
     make_lineage_of_tracks,
     make_links,
 )
+from clew.tracking.io.result_folder import require_intact
+from clew.tracking.io.result_tables import PIECE
 from clew.tracking.io.tables import (
     PARQUET,
     POSITIONS,
@@ -43,7 +44,6 @@ from clew.tracking.io.tables import (
     read_table,
     rename_axes,
 )
-from clew.tracking.io.tracks_csv import PIECE
 from clew.tracking.lineage.tracks import Faults
 
 MASTODON_ENDS = (

@@ -17,8 +17,8 @@ from clew.tracking.frames import Frames
 from clew.tracking.io import tiff
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.io.ctc import check_result_folder, is_mask_file
-from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import DETECT
+from clew.tracking.io.result_folder import write_atomically
 from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.tracking.segmentation.methods import THRESHOLD, Method, load_method
 from clew.tracking.segmentation.quality import find_doubts, summarize_frame

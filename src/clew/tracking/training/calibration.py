@@ -6,7 +6,7 @@ the weights. Besides the margin, five things matter on every kind of cells:
 
 - Two cells that are close swap with a small margin, however clear their moves are.
   Where a swap is the best alternative, the change of the cells' relative position tells
-  as well (`assignment/swaps.py`), and the surer of both counts.
+  as well (`assignment/assignment.py`), and the surer of both counts.
 - Near the border cells appear and disappear; elsewhere that is mostly a mistake.
 - A detection that is two for one frame and one again was torn by the segmentation
   (`lineage/repair.py`), so that nothing divided or merged.

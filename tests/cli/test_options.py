@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clew.cli import app
-from clew.cli.cluster import ComputeOptions, open_client
+from clew.cli.options import ComputeOptions, open_client
 from clew.errors import InputError
 from clew.tracking.io import names
 
