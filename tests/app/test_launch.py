@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +20,8 @@ from typer.testing import CliRunner
 from clew.app import launch
 from clew.app.launch import bind, bind_default, read_token
 from clew.cli import app
-from tests.app.conftest import no_loop
+from clew.cli.annotate import _open_browser
+from tests.app.conftest import TOKEN, no_loop
 
 CLEW = [sys.executable, "-m", "clew.cli"]
 PATIENCE = 90
@@ -263,3 +266,16 @@ def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
         module._make_example() == module._make_example() == tmp_path / "clew/example/01"
     )
     assert made == [(tmp_path / "clew/example", 60, 40)]
+
+
+def test_browser_is_started_without_the_token(page, monkeypatch):
+    """Other users of the machine see its arguments."""
+    opened = queue.Queue()
+    browser = SimpleNamespace(open_new_tab=opened.put)
+    monkeypatch.setattr("webbrowser.get", lambda: browser)
+    _open_browser("http://127.0.0.1:8017/", page.server)
+    address = opened.get(timeout=30)
+    assert TOKEN not in address
+    del page.client.headers["X-Clew-Token"]
+    reply = page.client.get(address, follow_redirects=False)
+    assert reply.headers["location"] == f"?token={TOKEN}"

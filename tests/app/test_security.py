@@ -104,6 +104,25 @@ def test_a_wrong_token_in_the_header_is_refused(still):
     assert ask(still.app, "/api/movies")[0] == 200
 
 
+def test_ticket_leads_to_the_token_until_the_page_is_open(still):
+    """The arguments of the browser, which other users see, hold no token."""
+    query = f"ticket={still.server.make_ticket()}"
+    token = {"x-clew-token": TOKEN}
+    older_tab = ask(still.app, "/api/movies", query="", headers=token)
+    assert older_tab[0] == 200
+    for _ in range(2):  # desktops may look before the browser does
+        status, headers, *_ = ask(still.app, "/", query=query)
+        assert (status, headers["location"]) == (303, f"?token={TOKEN}")
+    assert ask(still.app, "/", query="ticket=")[0] == 403
+    assert ask(still.app, "/", query="ticket=wrong")[0] == 403
+    assert ask(still.app, "/api/movies", query=query)[0] == 403
+    evil = {"host": "evil.example"}
+    assert ask(still.app, "/", query=query, headers=evil)[0] == 403
+
+    assert ask(still.app, "/api/movies", query="", headers=token)[0] == 200
+    assert ask(still.app, "/", query=query)[0] == 403
+
+
 @pytest.mark.parametrize(
     "host",
     [

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20
@@ -25,6 +25,7 @@ MAX_FIELDS = 20
 """Fields of a query string."""
 TOKEN_HEADER = "x-clew-token"
 TOKEN_QUERY = "token"
+TICKET_QUERY = "ticket"
 PUBLIC_PATH = "/static/"
 """The page's own scripts and styles are no secret."""
 CONTENT_POLICY = (
@@ -74,6 +75,18 @@ class SecurityMiddleware:
         self.token = token
         self.hosts = frozenset(part.netloc for part in parts)
         self.origins = frozenset(f"{part.scheme}://{part.netloc}" for part in parts)
+        self._ticket = ""
+        self._is_ticket_used = False
+
+    def make_ticket(self) -> str:
+        """Return what opens the page in place of the token until the page is open.
+
+        The browser is started with it, since all users of a machine see the arguments
+        of programs, and the token is the same for all pages.
+        """
+        self._ticket = make_token()
+        self._is_ticket_used = False
+        return self._ticket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reject a request, or pass it on."""
@@ -87,8 +100,8 @@ class SecurityMiddleware:
         limit = _body_limit(scope)
         await reply(scope, _limit_body(receive, limit), _add_headers(send))
 
-    def _check_access(self, scope: Scope) -> JSONResponse | None:
-        """Return the rejection of a request that may not be served."""
+    def _check_access(self, scope: Scope) -> Response | None:
+        """Return the reply to a request that may not be served as it is."""
         headers = Headers(scope=scope)
         path = scope["path"]
         if not _is_single_member(headers.getlist("host"), self.hosts):
@@ -102,27 +115,40 @@ class SecurityMiddleware:
         site = headers.get("sec-fetch-site", "none")
         if path != "/" and site not in OWN_SITES:
             return reject(403, "other sites may not use this page")
-        if not self._has_token(scope, headers):
+        query = _parse_query(scope)
+        tickets = query.get(TICKET_QUERY, [])
+        if path == "/" and self._ticket and _are_all(tickets, self._ticket):
+            self._is_ticket_used = True
+            return RedirectResponse(f"?{TOKEN_QUERY}={self.token}", 303)
+        header_tokens = headers.getlist(TOKEN_HEADER)
+        if not _are_all([*header_tokens, *query.get(TOKEN_QUERY, [])], self.token):
             return reject(
                 403,
                 "the token is missing or wrong; open the address that clew annotate "
                 "printed",
             )
+        if header_tokens and self._is_ticket_used:  # the page is open
+            self._ticket = ""
         return None
 
-    def _has_token(self, scope: Scope, headers: Headers) -> bool:
-        try:
-            text = scope["query_string"].decode("latin-1")
-            query = parse_qs(text, max_num_fields=MAX_FIELDS)
-        except ValueError:  # more fields than the page ever sends
-            return False
-        tokens = [*headers.getlist(TOKEN_HEADER), *query.get(TOKEN_QUERY, [])]
-        expected = self.token.encode()
-        are_right = [
-            secrets.compare_digest(token.encode("utf-8", "replace"), expected)
-            for token in tokens
-        ]
-        return bool(are_right) and all(are_right)
+
+def _parse_query(scope: Scope) -> dict[str, list[str]]:
+    """Return the fields of an address; none if there are more than the page sends."""
+    try:
+        text = scope["query_string"].decode("latin-1")
+        return parse_qs(text, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return {}
+
+
+def _are_all(values: list[str], secret: str) -> bool:
+    """Return whether a secret is present and nothing else is, in constant time."""
+    expected = secret.encode()
+    are_right = [
+        secrets.compare_digest(value.encode("utf-8", "replace"), expected)
+        for value in values
+    ]
+    return bool(are_right) and all(are_right)
 
 
 def _is_single_member(values: list[str], allowed: frozenset[str]) -> bool:

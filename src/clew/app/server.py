@@ -177,6 +177,7 @@ class Server:
         )
         # Outermost, so that replies to faults have the security headers too.
         self.app = SecurityMiddleware(starlette, token, addresses)
+        self.make_ticket = self.app.make_ticket
 
     def _make_routes(self) -> list[Route | Mount]:
         movie = "/api/movies/{movie:int}"

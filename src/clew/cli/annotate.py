@@ -228,7 +228,7 @@ def annotate(
         run(
             server,
             bound,
-            lambda: _open_browser(str(address), server) if browser else None,
+            lambda: _open_browser(address.base, server) if browser else None,
             tls,
         )
     print_note("ended; all answers are stored.")
@@ -378,7 +378,14 @@ def _make_example() -> Path:
 
 
 def _open_browser(address: str, server: Server) -> None:
-    """Open the browser, unless it would block the terminal; ignore errors."""
+    """Open the browser, unless it would block the terminal; ignore errors.
+
+    Parameters
+    ----------
+    address : str
+        Without the token; a ticket takes its place.
+    server : Server
+    """
 
     def show() -> None:
         server.is_settled.wait(AT_ONCE)
@@ -389,6 +396,6 @@ def _open_browser(address: str, server: Server) -> None:
             if not isinstance(found, webbrowser.GenericBrowser) or isinstance(
                 found, webbrowser.BackgroundBrowser
             ):
-                found.open_new_tab(address)
+                found.open_new_tab(f"{address}?ticket={server.make_ticket()}")
 
     threading.Thread(target=show, daemon=True).start()
