@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from intervals import MOVIES
 from rich.console import Console
 from rich.table import Table
 from scipy.sparse import coo_array
@@ -27,6 +26,14 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
+
+MOVIES = {
+    "Fluo-N2DL-HeLa": "01_ST/SEG",
+    "Fluo-N2DH-SIM+": None,
+    "PhC-C2DL-PSC": "01_ST/SEG",
+    "bacteria": None,
+}
+"""Folders of CLEW_DATA, with that of the masks where these are not those of the truth."""
 
 ENDS = {Event.APPEAR, Event.DISAPPEAR}
 LINKS = {Event.MOVE, Event.DIVIDE}

@@ -1,7 +1,6 @@
 """Small twins of the benchmarks in docs/benchmarks.md: a stall or a lost certificate there would show here.
 
-Others of benchmarks/text.py are in test_stochastic.py, those of kept_program.py and cuts.py are in
-tests/models/test_highs.py. Seconds and ratios are for benchmarks alone.
+Others of benchmarks/text.py are in test_frank_wolfe.py. Seconds and ratios are for benchmarks alone.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def test_optimiser_the_other_methods_arrive_too(preset):
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
 def test_events_are_learned_at_a_given_lambda_and_at_a_chosen_one(fraction):
-    """What benchmarks/learning.py asks of clew: the estimator, on programmes of frame pairs."""
+    """The estimator, on programmes of frame pairs."""
     inputs, truths = INSTANCES["assignment_programs"](
         6, (40, 80), n_features=16, seed=0
     )

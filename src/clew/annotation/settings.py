@@ -1,7 +1,4 @@
-"""Settings of learning from annotations that grow.
-
-benchmarks/ablation.py measures what each one earns.
-"""
+"""Settings of learning from annotations that grow."""
 
 from __future__ import annotations
 
