@@ -2,7 +2,7 @@
 
     python benchmarks/generic_weights.py --folder F [--set NAME …] [--write] [--without KIND …]
 
-There is a set of weights for each of `measured_groups.GENERIC_SETS`, learned from the movies of `training_movies.py`,
+There is a set of weights for each of `GENERIC_SETS`, learned from the movies of `training_movies.py`,
 which are kept in the folder. The table has a row for each movie that was not learned from, tracked with weights that were
 learned from all kinds; with `--leave-one-out` (or `--without` some) each kind is tracked with weights that were learned
 from the others. `--write` puts the weights, and what `generic_calibration.py` fits, into generic_weights.json;
@@ -31,7 +31,6 @@ from clew.learning.algorithm import get_algorithm
 from clew.tracking.candidates.features import FEATURES, feature_names
 from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.measured_groups import GENERIC_SETS, POINTS_3D, TILED_MASKS
 from clew.tracking.profile import (
     Appearance,
     TrainingRange,
@@ -39,7 +38,12 @@ from clew.tracking.profile import (
     sample_evenly,
 )
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.generic_weights import load_generic
+from clew.tracking.training.generic_weights import (
+    GENERIC_SETS,
+    POINTS_3D,
+    TILED_MASKS,
+    load_generic,
+)
 from clew.tracking.training.prior import weights_by_name
 
 DISTANCE = "distance in usual steps"

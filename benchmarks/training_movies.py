@@ -28,9 +28,9 @@ from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.track_tables import read_track_table
-from clew.tracking.measured_groups import GENERIC_SETS
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
+from clew.tracking.training.generic_weights import GENERIC_SETS
 
 EVERY = (2, 3, 4, 2, 2, 3)
 """One frame in so many is kept of a thinned movie, by its seed."""

@@ -9,7 +9,7 @@ import clew
 from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measured_groups import describe_groups
+from clew.tracking.profile import describe_groups
 from clew.tracking.tracker import Tracker
 from clew.tracking.user_columns import (
     ColumnTable,

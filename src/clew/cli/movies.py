@@ -281,7 +281,7 @@ def _open_whole(
     choose_detection: ChooseDetection | None,
 ) -> Movie | DetectionTable:
     """Open all frames of the movie or table that the options describe."""
-    from clew.tracking.io.tables import is_table
+    from clew.tracking.io.formats import is_table
     from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 

@@ -16,7 +16,7 @@ from clew.napari.layers import (
 )
 from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
-from clew.tracking.io.formats import MASTODON, TRACKMATE, open_lineage
+from clew.tracking.io.formats import MASTODON, TRACKMATE, is_zarr, open_lineage
 from clew.tracking.io.lineage_tables import read_lineage_tables
 from clew.tracking.io.names import (
     EVENTS,
@@ -36,7 +36,7 @@ from clew.tracking.io.napari import (
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.result_folder import read_manifest
 from clew.tracking.io.track_tables import is_track_table, read_track_table
-from clew.tracking.io.zarr import is_zarr, open_zarr, read_attributes
+from clew.tracking.io.zarr import open_zarr, read_attributes
 from clew.tracking.measurement.regions import measure_frame
 
 PROJECTS = (*MASTODON.suffixes, *TRACKMATE.suffixes, ".ilp")

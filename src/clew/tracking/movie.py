@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from clew.errors import InputError, MissingMasks
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
-from clew.tracking.io import tiff, zarr
-from clew.tracking.io.formats import HDF5
+from clew.tracking.io import tiff
+from clew.tracking.io.formats import HDF5, is_table, is_zarr
 from clew.tracking.io.result_folder import (
     refuse_interrupted_write,
     warn_if_folder_changed,
 )
-from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.tracks import printable
 from clew.utils.validation import (
     check_bool,
@@ -255,8 +254,10 @@ def open_frames(
         )
     if path.is_dir():
         warn_if_folder_changed(path)
-        if zarr.is_zarr(path):
-            return zarr.open_zarr(path, channel, sparse=sparse)
+        if is_zarr(path):
+            from clew.tracking.io.zarr import open_zarr
+
+            return open_zarr(path, channel, sparse=sparse)
         pattern = tiff.match_frame_names(path, masks)
         if masks and not pattern:
             unread = tiff.describe_unread_masks(path)
@@ -407,7 +408,7 @@ def _check_sequence_folder(folder: Path, masks: list[Path], names: str) -> None:
             f"{folder} does not exist; a sequence folder has the images t000.tif, "
             f"t001.tif … in it, and beside it masks in one of {names}{hint}"
         )
-    if zarr.is_zarr(folder):
+    if is_zarr(folder):
         raise InputError(
             f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as "
             "images)"

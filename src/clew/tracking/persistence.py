@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from clew.errors import InputError
-from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.tracking.candidates.candidates import MAX_NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
@@ -52,9 +51,7 @@ def save_tracker(tracker: Tracker, path: str | Path) -> None:
         "standards": {
             name: list(tracker.standards_[name]) for name in tracker.standards_
         },
-        "algorithm": asdict(algorithm)
-        if isinstance(algorithm, Algorithm)
-        else algorithm,
+        "algorithm": algorithm if isinstance(algorithm, str) else asdict(algorithm),
         "features": tracker.feature_names_,
         "n_annotated": tracker.n_annotated_,
         "n_pairs": tracker.n_pairs_,
@@ -77,6 +74,8 @@ def load_tracker(path: str | Path) -> Tracker:
 
 def _unpack(path: str | Path, document: storage.Document) -> Tracker:
     """The inverse of what `save` does; `path` is for messages."""
+    from clew.learning.algorithm import Algorithm
+
     with storage.wrap_content_errors(path):
         own, arrays = document.meta["tracker"], document.arrays
         learner, weights = document.meta["learner"], arrays[WEIGHTS]

@@ -1,6 +1,7 @@
 """Profile of a movie: what is measured once, before its events are predicted.
 
-Scales, motion and reach come from sampled frames. Weights then predict the events of
+Markers in place of cells are discs of one size: their areas, shapes and overlaps say
+nothing about cells. Scales, motion and reach come from sampled frames. Weights then predict the events of
 sampled frame pairs, which shows two things. First, whether the masks have splits,
 merges and gaps: a movie without these is tracked better if they are disabled, since a
 division looks much like a split. A merge looks like nothing else, and a split is a
@@ -12,12 +13,13 @@ the range of their training data (covariate shift, Shimodaira 2000).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
+from scipy.spatial import ConvexHull
 from scipy.special import pdtrc
 
 from clew.errors import InputError
@@ -34,7 +36,7 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.measured_groups import find_generic_set, masks_tile
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.scales import (
     MapFunction,
     Scales,
@@ -43,7 +45,13 @@ from clew.tracking.scales import (
     nearest_distances,
     sample_frames,
 )
-from clew.tracking.training.generic_weights import FALSE_MERGES, QUANTILES
+from clew.tracking.training.generic_weights import (
+    FALSE_MERGES,
+    OF_MASKS,
+    QUANTILES,
+    find_generic_set,
+)
+from clew.tracking.user_columns import get_user_columns, is_user_group
 from clew.utils.validation import check_int, check_list, is_number, short_repr
 
 Item = TypeVar("Item")
@@ -73,6 +81,19 @@ RELATIVE_SIZE = "size against the distance to the next cell"
 ECCENTRICITY = "eccentricity"
 MASK_PROPERTIES = (RELATIVE_SIZE, ECCENTRICITY)
 MOVE_PREFIX = f"{Event.MOVE}: "
+
+N_SAMPLED_FRAMES = 10
+MAX_AREA_SPREAD = 0.2
+"""Quartile range of the volumes of markers at most, in medians. Markers of PSC have 0
+and those of DIC .15; cells .16 (bacteria) to .63, simulated tissue of discs from .11."""
+MAX_ECCENTRICITY = 0.35
+"""Upper quartile of the eccentricities of markers at most. Set by hand: discs of a few
+pixels are not quite round, and rods of one size are no markers."""
+MIN_TILED = 0.75
+"""Share of the hull that masks cover if they tile it. Epidermis has .83, the densest
+simulated tissue .5, colonies of rods .6."""
+MIN_TILES = 30
+"""Cells of a frame at least in which masks can be seen to tile."""
 
 Appearance = Mapping[str, Array]
 """Values (n,) of each property of sampled cells and moves."""
@@ -513,3 +534,61 @@ class TrainingRange:
             f"{name} is outside the range of the training data: median {values}.{hint} "
             "Expect more errors; annotate some events of this movie"
         )
+
+
+def are_markers(source: Source) -> bool:
+    """Whether the masks of a movie are discs of one size."""
+    if not source.has >= {"size", "shape"}:
+        return False
+    volumes = [np.zeros(0)]
+    eccentricities = [np.zeros(0)]
+    for sample in sample_frames(source, 1, N_SAMPLED_FRAMES):
+        columns = sample.read()[0].columns
+        volumes.append(np.asarray(columns["volume"], dtype=float))
+        eccentricities.append(np.asarray(columns["eccentricity"], dtype=float))
+    volume = np.concatenate(volumes)
+    if len(volume) < 2:
+        return False
+    low, median, high = np.quantile(volume, [0.25, 0.5, 0.75])
+    roundest = np.quantile(np.concatenate(eccentricities), 0.75)
+    return bool(high - low <= MAX_AREA_SPREAD * median and roundest <= MAX_ECCENTRICITY)
+
+
+def find_informative_groups(source: Source) -> frozenset[str]:
+    """Return the groups of a movie's measurements without those of markers.
+
+    The columns of the user are among them.
+    """
+    measured = source.has - OF_MASKS if are_markers(source) else source.has
+    return measured | get_user_columns(source).list_groups()
+
+
+def masks_tile(source: Source, groups: Set[str]) -> bool:
+    """Whether the masks cover the convex hull of the cells but for narrow gaps.
+
+    Where a cell of such a tissue vanishes, its neighbors take its place, which looks
+    like a merge.
+    """
+    if "size" not in groups:
+        return False
+    directions = support_directions(source.ndim)
+    covered = []
+    for sample in sample_frames(source, 1, N_SAMPLED_FRAMES):
+        cells = sample.read()[0]
+        if len(cells) < MIN_TILES:
+            continue
+        volume = np.asarray(cells.columns["volume"], dtype=float)
+        radius = ball_diameter(volume, source.ndim) / 2
+        outline = cells.position[:, None] + radius[:, None, None] * directions
+        hull = ConvexHull(outline.reshape(-1, source.ndim))
+        covered.append(volume.sum() / hull.volume)
+    return bool(covered) and float(np.median(covered)) > MIN_TILED
+
+
+def describe_groups(groups: Set[str], generic_set: str, source: Source) -> str:
+    """Describe which weights a movie takes, for notes."""
+    note = ""
+    if "size" in source.has and "size" not in groups:
+        note = " (the masks are markers: their size and shape are left out)"
+    given = "".join(f", {group}" for group in sorted(filter(is_user_group, groups)))
+    return f"measurements: {generic_set}{given}{note}"

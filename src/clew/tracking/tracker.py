@@ -7,13 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from clew.errors import DataWarning, InputError
-from clew.learning.cccp import Algorithm
-from clew.learning.losses import Loss
-from clew.learning.model_update import Regulariser
-from clew.learning.result import Result
 from clew.learning.task import Array
 from clew.parallel import Executor, ThreadExecutor, make_executor
 from clew.tracking.annotations import check_annotations
@@ -33,12 +29,6 @@ from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measured_groups import (
-    GENERIC_SETS,
-    describe_groups,
-    find_generic_set,
-    find_informative_groups,
-)
 from clew.tracking.measurement.label_faults import NO_FAULTS, LabelFaults
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
@@ -48,7 +38,9 @@ from clew.tracking.profile import (
     TrainingRange,
     appearance_of_pairs,
     decide_events,
+    describe_groups,
     estimate_profile,
+    find_informative_groups,
     parse_events,
 )
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
@@ -63,6 +55,7 @@ from clew.tracking.training.examples import (
     held_out_folds,
     mean_annotated_features,
 )
+from clew.tracking.training.generic_weights import GENERIC_SETS, find_generic_set
 from clew.tracking.training.prior import (
     generic_weights,
     initial_weights,
@@ -83,6 +76,12 @@ from clew.tracking.user_columns import (
 from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
 from clew.utils.validation import check_bool, check_int, check_path, short_repr
+
+if TYPE_CHECKING:
+    from clew.learning.algorithm import Algorithm
+    from clew.learning.losses import Loss
+    from clew.learning.model_update import Regulariser
+    from clew.learning.result import Result
 
 AnyMovie = Movie | Source | str | Path
 SOURCE_METHODS = ("detections", "overlap", "n_frames", "ndim", "has")

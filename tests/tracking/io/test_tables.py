@@ -8,8 +8,9 @@ import pytest
 
 from clew.errors import DataWarning, InputError
 from clew.tracking.events import Event, EventTable
+from clew.tracking.io.formats import is_table
 from clew.tracking.io.result_tables import write_track_table
-from clew.tracking.io.tables import is_table, read_detections
+from clew.tracking.io.tables import read_detections
 from clew.tracking.lineage.lineage import Lineage
 
 PLAIN = """frame,label,y,x,area,intensity_mean,note

@@ -30,7 +30,7 @@ from clew.tracking.io.delimited import (
     slice_columns,
     write_delimited,
 )
-from clew.tracking.io.formats import FILE_SUFFIXES, open_lineage
+from clew.tracking.io.formats import FILE_SUFFIXES, is_zarr, open_lineage
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.result_tables import (
@@ -42,7 +42,6 @@ from clew.tracking.io.result_tables import (
     parse_events,
 )
 from clew.tracking.io.track_tables import is_track_table
-from clew.tracking.io.zarr import is_zarr
 from clew.tracking.lineage.tracks import Faults, MissingFromMask
 from clew.utils import validation as checks
 

@@ -70,12 +70,28 @@ RESULT = LineageFormat((), RESULT_LINEAGES, "track_tables:read_result")
 CHALLENGE = LineageFormat((), (), "ctc:open_ctc_lineage")
 FORMATS = (TABLES, TRACKMATE, MASTODON, HDF5, GEFF, RESULT)
 """In the order in which they are tried."""
-FILE_SUFFIXES = tuple(
-    suffix for form in (TABLES, TRACKMATE, MASTODON, HDF5) for suffix in form.suffixes
+FILE_SUFFIXES = (
+    *TABLES.suffixes,
+    *TRACKMATE.suffixes,
+    *MASTODON.suffixes,
+    *HDF5.suffixes,
 )
 """Endings of files that have a lineage."""
 POINT_SUFFIXES = (*MASTODON.suffixes, *HDF5.suffixes, ".geff")
 """Endings of lineages whose cells are read as a movie of points."""
+STORE_FILES = ("zarr.json", ".zarray", ".zgroup")
+"""Files that make a folder a Zarr store."""
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
+    return any((path / name).exists() for name in STORE_FILES)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file name is that of a table, or of points of another program."""
+    endings = (*TABLES.suffixes, *TRACKMATE.suffixes, *POINT_SUFFIXES, ".txt")
+    return Path(path).suffix.lower() in endings
 
 
 def open_lineage(path: str | Path) -> CtcLineage | PointLineage:

@@ -23,7 +23,6 @@ from clew.parallel import Executor, Progress
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
-from clew.tracking.io.zarr import OME_AXES
 from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import (
     RECOVERED,
@@ -250,7 +249,7 @@ def _create_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
     """Create an OME-Zarr (0.5) of one resolution, without pixels."""
     import zarr
 
-    axes = ["t", *OME_AXES[-movie.ndim :]]
+    axes = ["t", *"zyx"[-movie.ndim :]]
     scale = {"type": "scale", "scale": [1.0, *map(float, movie.spacing)]}
     image = {
         "name": "tracks",

@@ -82,12 +82,6 @@ N_DESCRIPTIONS = 3
 Rename = Callable[[list[str]], list[str]]
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a file name is that of a table, or of points of another program."""
-    suffix = Path(path).suffix.lower()
-    return suffix in (".csv", ".tsv", ".txt", XML, *PARQUET, *POINT_SUFFIXES)
-
-
 def read_detections(
     path: str | Path, spacing: Sequence[float] | None = None
 ) -> DetectionTable:

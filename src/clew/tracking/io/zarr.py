@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
+from clew.tracking.io.formats import STORE_FILES
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
 from clew.tracking.io.zarr_chunks import check_chunk_sizes
 
-STORE_FILES = ("zarr.json", ".zarray", ".zgroup")
-"""Files that make a folder a Zarr store."""
 METADATA_FILES = (*STORE_FILES, ".zattrs", ".zmetadata")
 """Files of a store that hold no pixels."""
 OME_AXES = ("t", "c", "z", "y", "x")
@@ -131,11 +130,6 @@ def _index_axis(axis: str, t: int) -> int | slice:
     if axis == FIRST:
         return 0
     return int(axis) if axis.isdecimal() else slice(None)
-
-
-def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
-    return any((path / name).exists() for name in STORE_FILES)
 
 
 def read_attributes(path: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.tracking.evaluation.task_loss import NOTHING as NOTHING_PREDICTED
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
@@ -275,7 +274,7 @@ def _describe_confusion(loss: TaskLoss, event: Event) -> str:
     if not counts.any():
         return NOTHING
     kind = int(counts.argmax())
-    if kind == NOTHING_PREDICTED:
+    if kind == len(Event):
         name = "nothing"
     elif kind == event:
         name = "other cells"

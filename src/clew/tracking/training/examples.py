@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import scipy.sparse as sp
 
-from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array, Mask
 from clew.models.binary_program import BinaryProgram, Program
 from clew.tracking.assignment.assignment import make_program
@@ -31,6 +30,7 @@ from clew.tracking.training.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
+    from clew.learning.algorithm import Algorithm
 
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same in any frame pair."""
@@ -209,6 +209,8 @@ def add_starts(algorithm: str | Algorithm) -> Algorithm:
     With few annotations, whether unannotated cells divide, or move and appear, depends
     on the start of CCCP; the lowest objective is the better explanation.
     """
+    from clew.learning.algorithm import get_algorithm
+
     chosen = get_algorithm(algorithm)
     if algorithm != DEFAULT_ALGORITHM:
         return chosen

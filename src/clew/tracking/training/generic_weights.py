@@ -1,16 +1,38 @@
 """Weights and coefficients that come with clew, from generic_weights.json.
 
 They were learned from simulated movies by benchmarks/generic_weights.py, and those of
-probabilities by benchmarks/wrong_events.py.
+probabilities by benchmarks/wrong_events.py. There are weights for a few sets of groups
+of measurements; a movie takes those of the largest set that it has. Points in 3D and
+masks that tile the field have their own: where masks tile, a vanished cell looks unlike
+one among sparse cells.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from importlib.resources import files
 from typing import Any
 
+from clew.tracking.detections import GROUPS, OVERLAP
+
 FILE = "generic_weights.json"
+POINTS = frozenset({"border"})
+OF_IMAGES = frozenset({"intensity", "histogram"})
+MASKS = frozenset({*GROUPS, OVERLAP}) - OF_IMAGES
+OF_MASKS = MASKS - POINTS
+GENERIC_SETS = {
+    "points": POINTS,
+    "points with intensities": POINTS | {"intensity"},
+    "masks": MASKS,
+    "masks with intensities": MASKS | OF_IMAGES,
+}
+"""Sets of groups that generic weights are stored for, the smallest first."""
+TILED_MASKS = "masks that tile"
+POINTS_3D = "points in 3D"
+VARIANTS = {POINTS_3D: "points", TILED_MASKS: "masks"}
+"""Sets of generic weights that a movie's cells decide on, by the set that they replace.
+Weights of points were learned from crowds in 2D, which say little about embryos."""
 
 
 def load_generic(file: str = FILE) -> dict[str, Any]:
@@ -22,7 +44,7 @@ def load_generic(file: str = FILE) -> dict[str, Any]:
 
 _CONTENT = load_generic()
 GENERIC: dict[str, dict[str, float]] = _CONTENT["weights"]
-"""Weights by the names of features, for each of `measured_groups.GENERIC_SETS`."""
+"""Weights by the names of features, for each of `GENERIC_SETS`."""
 QUANTILES: dict[str, list[float]] = _CONTENT["quantiles"]
 """Of cells and moves in the training data, see `clew.tracking.profile`."""
 
@@ -49,3 +71,26 @@ SPLIT_SLOPE: float = _SPLITS["slope"]
 
 FALSE_MERGES: float = _CONTENT["false_rates"]["merges"]
 """Share of events that look like merges in movies without merges."""
+
+
+def find_generic_set(groups: Set[str], ndim: int = 2, tiles: bool = False) -> str:
+    """Return the name of the set of generic weights for some groups of measurements.
+
+    Parameters
+    ----------
+    groups : set of str
+    ndim : int
+        Of the movie.
+    tiles : bool
+        Whether its masks do, see `masks_tile`.
+
+    Returns
+    -------
+    str
+        The largest set within the groups, or the variant of it that suits the movie.
+    """
+    names = [name for name, needed in GENERIC_SETS.items() if needed <= groups]
+    name = names[-1] if names else next(iter(GENERIC_SETS))
+    is_variant = {POINTS_3D: ndim == 3, TILED_MASKS: tiles}
+    variants = [one for one, base in VARIANTS.items() if base == name]
+    return next(filter(is_variant.get, variants), name)

@@ -16,9 +16,8 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import Event
-from clew.tracking.measured_groups import GENERIC_SETS
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
-from clew.tracking.training.generic_weights import GENERIC
+from clew.tracking.training.generic_weights import GENERIC, GENERIC_SETS
 
 OTHERWISE = {
     Event.DIVIDE: (Event.MOVE, Event.APPEAR),
