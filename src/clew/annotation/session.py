@@ -306,7 +306,7 @@ class MovieSession:
     async def make_answer(self, change: AnswerChange) -> Outcome:
         """Store an answer, and learn from it."""
         outcome: Outcome = await self._run_in_writer(self.changes.answer, change)
-        self._apply(outcome)
+        self._apply(outcome, change.author.page)
         return outcome
 
     async def make_answers(
@@ -322,7 +322,7 @@ class MovieSession:
     async def make_edit(self, change: MaskChange) -> Outcome:
         """Edit the masks of a frame."""
         outcome: Outcome = await self._run_in_writer(self.changes.edit_masks, change)
-        self._apply(outcome)
+        self._apply(outcome, change.author.page)
         return outcome
 
     async def make_undo(
@@ -338,7 +338,7 @@ class MovieSession:
             self.changes.undo_or_redo, act, key, revision, author, other_pages
         )
         if outcome.entry is not None:
-            self._apply(outcome)
+            self._apply(outcome, author.page)
         return outcome
 
     async def find_track_answers(
@@ -400,8 +400,11 @@ class MovieSession:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writer, call, *arguments)
 
-    def _apply(self, outcome: Outcome) -> None:
-        """Show a new state, tell all pages, and learn from it."""
+    def _apply(self, outcome: Outcome, page: str = "") -> None:
+        """Show a new state, tell all pages, and learn from it.
+
+        `page` is the one that receives the outcome with the reply.
+        """
         state = outcome.state
         by_frame = {one.frame: one for one in outcome.predictions}
         self.predictions.by_frame |= by_frame
@@ -417,6 +420,7 @@ class MovieSession:
             "revision": state.revision,
             "annotated": len(state.annotations),
             "frame": frame,
+            "page": page,
         }
         self.publish("changed", news)
         self._update_learning(frame)

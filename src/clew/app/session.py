@@ -184,9 +184,9 @@ class Session(MovieSession):
             return set()
         return {other for other, n in self.open_pages.items() if n > 0} - {page, ""}
 
-    def _apply(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome, page: str = "") -> None:
         """Show a new state; the pictures follow the masks."""
-        super()._apply(outcome)
+        super()._apply(outcome, page)
         self.pictures.movie = self.movie
 
     def _view_outcome(self, outcome: Outcome, page: str) -> Json:

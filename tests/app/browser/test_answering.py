@@ -151,7 +151,16 @@ def test_undo_asks_the_question_again(annotator):
     annotator.page.wait_for_selector(f'#question[data-key="{_key(first)}"]')
     annotator.settle()
     annotator.press("y")
-    assert annotator.asked() == second
+    asked = annotator.asked()
+    assert asked != first
+    if asked != second:  # clew learned from the first answer that it is not so
+        annotator.page.wait_for_function(IS_NOT_PREDICTED, arg=[second[0], _key(second)])
+
+
+IS_NOT_PREDICTED = """async ([frame, key]) => {
+    const { pairAt } = await import("/static/pairs.js"), { keyOf } = await import("/static/events.js");
+    return !pairAt(frame).events.some((event) => keyOf({ frame, ...event }) === key && !event.pinned);
+}"""
 
 
 def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):

@@ -140,3 +140,116 @@ def test_what_the_page_says_while_the_server_is_gone(annotator):
     annotator.saved()
     annotator.press("b", "]")
     page.wait_for_selector("#tree .hit", state="attached")
+
+
+def test_learning_ends_although_the_reply_comes_after_the_news(annotator, served):
+    annotator.until("state.wrong && !state.learning")
+    page, late = annotator.page, []
+    page.route("**/answers", lambda route: late.append((route, route.fetch())))
+    annotator.press("y")
+    annotator.wait_until(
+        lambda: late and not served.ask("/api/movies/0/status")["learning"]
+    )
+    page.wait_for_timeout(500)  # the page has heard of it
+    (route, reply) = late[0]
+    route.fulfill(response=reply)
+    annotator.until_annotated(1)
+    annotator.until("!state.learning")  # it was waited for without end
+
+
+def test_what_is_told_before_the_page_listens_is_not_missed(annotator, served):
+    """A page that was opened while clew was learning may have said so for ever."""
+    page, asked = annotator.page, []
+    annotator.until("state.wrong && !state.learning")
+
+    def say_learning(route):
+        asked.append(route)
+        reply = route.fetch()
+        more = {"learning": True} if len(asked) == 1 else {}
+        route.fulfill(response=reply, json=reply.json() | more)
+
+    page.route("**/status?*", say_learning)
+    page.reload()
+    annotator.wait_until(lambda: asked)
+    annotator.until("state.movie && !state.learning")
+
+
+def test_news_that_come_while_questions_are_fetched_are_not_forgotten(annotator):
+    annotator.until("state.wrong && !state.learning")
+    page, held = annotator.page, []
+    page.route(
+        "**/questions?*",
+        lambda route: route.continue_() if held else held.append(route),
+    )
+    fetch = "import('/static/asking.js').then((asking) => void asking.fetchQuestions())"
+    page.evaluate(fetch)
+    page.evaluate(fetch)
+    annotator.wait_until(lambda: held)
+    with page.expect_request("**/questions?*"):
+        held[0].continue_()
+
+
+FAST_FINGER = """() => {
+    const box = document.getElementById("question");
+    window.replaced = [box.dataset.key];
+    new MutationObserver(() => {
+        if (box.dataset.key === window.replaced.at(-1)) return;
+        window.replaced.push(box.dataset.key);
+        for (const key of ["y", "n", "Enter"])
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    }).observe(box, { attributeFilter: ["data-key"] });
+}"""
+"""Answers in the moment in which the question becomes another one."""
+
+
+def test_question_answered_elsewhere_is_replaced_and_no_key_answers_the_next(
+    annotator, another, served, tmp_path
+):
+    """An answer to what was on display would have replaced that of the other window."""
+    page = annotator.page
+    frame, _, source, target, _ = annotator.skip_to("move")
+    page.evaluate(FAST_FINGER)
+    another.look_at(frame, source[0])
+    another.press("d")
+    another.saved()
+    page.wait_for_selector("#refused >> text=was answered meanwhile")
+    page.wait_for_function("() => window.replaced.length === 2")
+    replaced = annotator.asked()
+    assert replaced[:3] != (frame, "move", source)
+    page.wait_for_selector("[data-action=yes]:enabled")
+    assert annotator.asked() == replaced
+    assert served.ask("/api/movies/0/status")["annotated"] == 1
+    annotator.exported(tmp_path)  # closes no notice
+    annotator.press("Enter")
+    annotator.saved()
+    page.wait_for_selector("#refused", state="hidden")
+
+
+def test_prediction_that_changes_while_it_is_looked_at_is_not_confirmed(
+    annotator, served
+):
+    """While browsing, what is said of a cell follows the predictions."""
+    page = annotator.page
+    frame, _, source, target, _ = annotator.skip_to("move")
+    other = annotator.nearest(source[0], 2)[1]
+
+    def predict_otherwise(route):
+        reply = route.fetch()
+        pair = reply.json()
+        for event in pair["events"]:
+            if event["event"] == "move" and event["sources"] == list(source):
+                event["targets"] = [other]
+        route.fulfill(response=reply, json=pair)
+
+    annotator.look_at(frame, source[0])
+    assert annotator.asked()[3] == target
+    page.evaluate(FAST_FINGER)
+    page.route("**/pair/*", predict_otherwise)
+    page.evaluate(
+        "(t) => import('/static/pairs.js').then((pairs) => pairs.forget(0, [t]))", frame
+    )
+    page.wait_for_function("() => window.replaced.length === 2")
+    assert annotator.asked()[3] == (other,)
+    page.wait_for_selector("[data-action=yes]:enabled")
+    assert served.ask("/api/movies/0/status")["annotated"] == 0
+    page.unroute("**/pair/*")

@@ -1,7 +1,7 @@
 // All that a person can do, once: name, keys, and what it does. Buttons, keys and the list of keys are made from this table.
 
 import { cancel, confirm, deny, isSeen, pick, say } from "./answering.js";
-import { browseTo, nextQuestion, skipQuestion } from "./asking.js";
+import { browseTo, isRead, nextQuestion, skipQuestion } from "./asking.js";
 import { camera, panBy, showAll, zoomBy } from "./camera.js";
 import { toggleExports } from "./exports.js";
 import { toggleHelp } from "./help.js";
@@ -18,7 +18,7 @@ import { focusGoTo, judgeTrack, isFiltered, toggleSteering } from "./steering.js
 import { followed } from "./tree.js";
 import { toggleTheme } from "./theme.js";
 
-const asked = () => state.question !== null && isSeen();
+const asked = () => state.question !== null && isSeen() && isRead();
 const open = () => asked() && !state.draft?.loose;
 const turn = (frames) => () => browseTo(state.frame + frames, null);
 const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);

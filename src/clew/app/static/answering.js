@@ -1,6 +1,6 @@
 // From keys and clicks to an answer. An answer that needs more cells than are named so far is a draft until they are clicked.
 
-import { answeredQuestion, reselect } from "./asking.js";
+import { answeredQuestion, isRead, reselect } from "./asking.js";
 import { ARITY, asStatement, sorted } from "./events.js";
 import { linkHint } from "./linking.js";
 import { send } from "./outbox.js";
@@ -46,6 +46,7 @@ const kept = (labels, most) => (labels.length <= most ? [...labels] : []);
 
 /** A click on a cell, or its number: the cell belongs to the answer. Returns false if a click there means nothing. */
 export function pick(side, label) {
+  if (!isRead()) return true;
   const names = side === "a" ? "sources" : "targets";
   const draft = state.draft;
   if (draft && !draft.loose) {

@@ -5,8 +5,8 @@ import { exclude, keyOf } from "./events.js";
 import { frameAt } from "./frames.js";
 import { stopLoop } from "./loop.js";
 import { undelivered } from "./outbox.js";
-import { eventOf, isFresh, pairAt } from "./pairs.js";
-import { changed, state } from "./state.js";
+import { eventOf, isAnswered, isFresh, pairAt } from "./pairs.js";
+import { changed, state, tell } from "./state.js";
 import { filterQuery } from "./steering.js";
 
 const AHEAD = 5; // questions whose pictures are fetched before they are asked
@@ -18,6 +18,7 @@ let queue = [];
 let skipped = new Set();
 let past = []; // questions that were answered here, for undo
 let fetching = false;
+let isOld = false; // the list under way, since there are newer predictions
 
 export function resetQueue() {
   [queue, skipped, past] = [[], new Set(), []];
@@ -37,7 +38,7 @@ function worthAsking(question) {
   const pair = pairAt(question.frame);
   const same = (event) => keyOf({ frame: question.frame, ...event }) === keyOf(question);
   if (isFresh(question.frame) && !pair.events.some(same)) return false; // predicted otherwise by now
-  return !pair?.events.some((event) => event.pinned && exclude(event, question)) && !pair?.denied.some(same);
+  return !isAnswered(question);
 }
 
 /** The masks of a frame changed: drop the questions that were about the old ones. */
@@ -45,7 +46,7 @@ export function dropQuestionsOf(frame) {
   const isOther = (question) => frame < question.frame || frame > question.frame + 1;
   queue = queue.filter(isOther);
   past = past.filter(isOther);
-  if (state.mode === "questions" && state.question && !isOther(state.question)) nextQuestion();
+  if (state.mode === "questions" && state.question && !isOther(state.question)) replaceQuestion("The outlines in this question changed");
 }
 
 /** Take a new list from the server; the current question stays. */
@@ -61,6 +62,7 @@ export function takeQuestions(list) {
 }
 
 export async function fetchQuestions() {
+  isOld = fetching;
   if (fetching) return;
   fetching = true;
   const [movie, chosen, known] = [state.movie.id, filterQuery(), skipped.size];
@@ -72,7 +74,7 @@ export async function fetchQuestions() {
     // the outbox and the stream of events say when the server is gone
   } finally {
     fetching = false;
-    if (!asIs() || (!state.question && skipped.size > known)) fetchQuestions(); // all that came was skipped meanwhile
+    if (isOld || !asIs() || (!state.question && skipped.size > known)) fetchQuestions(); // or all that came was skipped
     changed();
   }
 }
@@ -92,7 +94,7 @@ export function nextQuestion() {
   queue = queue.filter(worthAsking);
   show(queue.shift() ?? null);
   prepare();
-  if (queue.length < FEW) fetchQuestions();
+  if (queue.length < FEW && !fetching) fetchQuestions();
 }
 
 function show(question) {
@@ -118,6 +120,7 @@ export const anySkipped = () => skipped.size > 0 && !fetching;
 
 /** The question was answered: remember it for undo, and go on. */
 export function answeredQuestion() {
+  if (state.notice.endsWith(ANOTHER)) tell("");
   past.push(state.question);
   nextQuestion();
 }
@@ -148,9 +151,35 @@ export function browseTo(frame, cell = null, mode = state.mode === "masks" ? "ma
   changed();
 }
 
-/** In browsing, the question is what is now said of the selected cell; said anew whenever predictions change. */
+/** Follow the news. A question stays until it is answered, be it in another window. In browsing, the question is what is now
+said of the selected cell. */
 export function reselect() {
+  if (state.mode === "questions" && state.question && isAnswered(state.question)) replaceQuestion("This was answered meanwhile");
   if (state.mode !== "browse" || state.draft) return;
   const event = state.cell && eventOf(pairAt(state.frame), state.cell.side, state.cell.label);
+  const said = event && keyOf({ frame: state.frame, ...event });
+  const { cell, frame } = seen;
+  if (said && seen.said && said !== seen.said && !event.pinned && cell === state.cell && frame === state.frame) hold();
+  seen = { cell: state.cell, frame: state.frame, said: said || (cell === state.cell && frame === state.frame ? seen.said : null) };
   state.question = event ? { frame: state.frame, ...event } : null;
+}
+
+let seen = {}; // what was said last of the cell that is selected in browsing
+
+const LOOK = 700; // ms in which nobody can have read a question that changed by itself
+const ANOTHER = ": here is another question.";
+let readAt = 0;
+
+/** Whether the question has been there for long enough to be answered, if it changed without the person's doing. */
+export const isRead = () => performance.now() >= readAt;
+
+function hold() {
+  readAt = performance.now() + LOOK;
+  setTimeout(changed, LOOK + 20); // buttons work again
+}
+
+function replaceQuestion(why) {
+  hold();
+  tell(why + ANOTHER);
+  nextQuestion();
 }

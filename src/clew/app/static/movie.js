@@ -5,7 +5,7 @@ import { backTo, browseTo, dropQuestionsOf, fetchQuestions, resetQueue, takeQues
 import { forgetScale, showAll } from "./camera.js";
 import { pairwise } from "./events.js";
 import { settleEdit } from "./mending.js";
-import { isNews, setRevision, whyGone } from "./outbox.js";
+import { setRevision, whyGone } from "./outbox.js";
 import { forget, release, setPair } from "./pairs.js";
 import { changed, state } from "./state.js";
 import { isFiltered } from "./steering.js";
@@ -29,13 +29,17 @@ export async function openMovie(id) {
   await fetchQuestions();
 }
 
+let [asked, taken] = [0, 0]; // requests for the status; the answer to an earlier one is older
+
 /** What the server knows; null if it does not answer, which the page then says. */
 export async function fetchStatus() {
   const movie = state.movie.id;
+  const number = ++asked;
   try {
     const status = await getJson(`/api/movies/${movie}/status?page=${page}&target=${state.target}`);
     setRevision(movie, status.revision);
-    if (movie === state.movie.id) takeStatus(status);
+    if (movie === state.movie.id && number > taken) takeStatus(status);
+    taken = Math.max(taken, number);
     state.gone = "";
     return status;
   } catch (error) {
@@ -65,6 +69,8 @@ function takeMasks(revision, masks) {
   for (const t of edited) dropQuestionsOf(Number(t));
 }
 
+const learned = new Map(); // movie → the last revision that was learned from; the reply to its answer may come later
+
 /** A request was confirmed (or refused: then there is no reply). */
 export function takeReply(item, reply) {
   if (!reply) {
@@ -77,7 +83,7 @@ export function takeReply(item, reply) {
   if (item.kind === "edits") settleEdit();
   if (item.movie !== state.movie.id) return;
   if (reply.masks) takeMasks(reply.revision, reply.masks);
-  state.learning = true; // until the server says that it has new questions
+  state.learning = reply.revision > (learned.get(item.movie) ?? -1); // until the server says that it has new questions
   if (item.kind === "answers") {
     if (!isFiltered()) takeQuestions(reply.questions);
     state.annotated = reply.annotated; // counts what is saved
@@ -99,8 +105,8 @@ function backToMasks({ frame }) {
 export function listenToServer() {
   const source = new EventSource(withToken("/api/events"));
   const on = (name, take) => source.addEventListener(name, ({ data }) => take(JSON.parse(data)));
-  on("changed", ({ movie, revision }) => {
-    if (!isNews(movie, revision)) return;
+  on("changed", ({ movie, revision, page: by }) => {
+    if (by === page) return; // it comes with the reply
     setRevision(movie, revision);
     forget(movie);
     if (movie === state.movie.id) refresh();
@@ -118,13 +124,18 @@ export function listenToServer() {
       refresh(PIECES);
     }
   });
-  on("questions", ({ movie }) => movie === state.movie.id && refresh());
+  on("questions", ({ movie, revision }) => {
+    learned.set(movie, revision);
+    if (movie === state.movie.id) refresh();
+  });
   for (const anew of ["events", "began"]) on(anew, ({ movie }) => trackedAnew(movie)); // other kinds of events, other weights
   on("worker", takeWorker);
-  on("problem", ({ problem }) => trouble(`Learning failed: ${problem}.`));
+  on("problem", ({ problem }) => {
+    trouble(`Learning failed: ${problem}.`);
+    refresh();
+  });
   source.onopen = () => {
-    if (!state.gone) return;
-    forget(state.movie.id); // a server that was restarted has other predictions
+    forget(state.movie.id); // whatever was told before the page listened, or by a server that was restarted
     refresh();
   };
   source.onerror = () => {

@@ -45,8 +45,6 @@ export function setRevision(movie, revision) {
   revisions.set(movie, Math.max(revision, revisions.get(movie) ?? 0));
 }
 
-export const isNews = (movie, revision) => !items.length && revision > (revisions.get(movie) ?? 0);
-
 /** Send a request as soon as those before it are through. */
 export function send(kind, body = {}) {
   const { id, store, name } = state.movie;

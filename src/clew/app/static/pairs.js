@@ -87,6 +87,13 @@ export function eventOf(pair, side, label) {
   return pair?.events.find((event) => (side === "a" ? event.sources : event.targets).includes(label)) ?? null;
 }
 
+/** Whether an answer says what happened to a cell in question, or that the event did not happen. */
+export function isAnswered(question) {
+  const { pair } = entry(question.frame);
+  const same = (event) => keyOf({ frame: question.frame, ...event }) === keyOf(question);
+  return Boolean(pair && (pair.events.some((event) => event.pinned && exclude(event, question)) || pair.denied.some(same)));
+}
+
 /** Whether an answer corrects one that was given before. */
 export const corrects = (answer) => pairwise(answer).some(correctsPart);
 
