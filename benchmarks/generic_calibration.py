@@ -28,7 +28,7 @@ from clew.tracking.training.calibration import (
     MovieMargins,
     expected_wrong,
 )
-from clew.tracking.training.prior import weights_by_name
+from clew.tracking.training.generic_weights import weights_by_name
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from clew.tracking.training.generic_weights import (
     POINTS_3D,
     TILED_MASKS,
     load_generic,
+    weights_by_name,
 )
-from clew.tracking.training.prior import weights_by_name
 
 DISTANCE = "distance in usual steps"
 SQUARE = "squared distance in usual steps"

@@ -80,7 +80,7 @@ class Judge:
         from clew.tracking.evaluation.task_loss import compute_task_loss
         from clew.tracking.persistence import load_tracker
         from clew.tracking.training.calibration import GENERIC_CALIBRATION
-        from clew.tracking.training.prior import weights_by_name
+        from clew.tracking.training.generic_weights import weights_by_name
 
         path = self.folder / f"{secrets.token_hex(4)}.clew"
         code, content = served.ask("export/weights")

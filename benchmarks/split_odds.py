@@ -37,7 +37,7 @@ from clew.tracking.lineage.splits import (
 )
 from clew.tracking.solve import solve_frame_pair
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.prior import weights_by_name
+from clew.tracking.training.generic_weights import weights_by_name
 
 
 class SplitOdds(NamedTuple):

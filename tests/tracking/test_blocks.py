@@ -39,7 +39,7 @@ from clew.tracking.lineage.lineage import parts_of as parts_of_movie
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.profile import estimate_profile
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
-from clew.tracking.training.prior import generic_weights
+from clew.tracking.training.generic_weights import generic_weights
 
 from ..helpers.effort import examples
 from ..helpers.tracking import track

@@ -42,8 +42,8 @@ from clew.tracking.training.generic_weights import (
     TILED_MASKS,
     VARIANTS,
     find_generic_set,
+    generic_weights,
 )
-from clew.tracking.training.prior import generic_weights
 
 
 def markers(movie, radius=2):

@@ -15,7 +15,7 @@ from clew.tracking.lineage.build import build_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.profile import estimate_profile
 from clew.tracking.solve import solve_frame_pair
-from clew.tracking.training.prior import generic_weights
+from clew.tracking.training.generic_weights import generic_weights
 
 from ..helpers.tracking import solve_one, track
 

@@ -13,8 +13,7 @@ from pathlib import Path, PurePath
 from clew.annotation.answers import Answer
 from clew.annotation.tracks import list_answers
 from clew.errors import InputError
-from clew.tracking.annotations import check_annotations
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, check_annotations
 from clew.tracking.io.annotations import read_annotations, write_annotations
 from clew.tracking.io.results import write_results
 from clew.tracking.io.tiff import write_frame

@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from clew._version import __version__
 from clew.errors import ClewError, ClusterError, InputError, StoreError
-from clew.utils.text import replace_control_characters
+from clew.utils.validation import replace_control_characters
 
 COMMANDS = (
     "annotate",

@@ -20,7 +20,6 @@ from clew.tracking.io.result_folder import (
     refuse_interrupted_write,
     warn_if_folder_changed,
 )
-from clew.tracking.lineage.tracks import printable
 from clew.utils.validation import (
     check_bool,
     check_floats,
@@ -28,6 +27,7 @@ from clew.utils.validation import (
     check_frame_slice,
     check_int,
     check_path,
+    printable,
     short_repr,
 )
 

@@ -17,7 +17,7 @@ from clew.tracking.events import BY_NAME, Event
 from clew.tracking.profile import LEVELS, TrainingRange, parse_events
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
-from clew.tracking.training.prior import weights_by_name
+from clew.tracking.training.generic_weights import weights_by_name
 from clew.tracking.user_columns import Standard
 from clew.utils import storage
 from clew.utils.parameters import check_fitted

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
 from clew.parallel import Executor, ThreadExecutor, make_executor
-from clew.tracking.annotations import check_annotations
 from clew.tracking.blocks import (
     PAIRS_PER_BLOCK,
     MovieProblem,
@@ -25,7 +24,7 @@ from clew.tracking.candidates.candidates import NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import GROUPS, OVERLAP, Source
-from clew.tracking.events import Annotations, Event
+from clew.tracking.events import Annotations, Event, check_annotations
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
@@ -55,14 +54,17 @@ from clew.tracking.training.examples import (
     held_out_folds,
     mean_annotated_features,
 )
-from clew.tracking.training.generic_weights import GENERIC_SETS, find_generic_set
-from clew.tracking.training.prior import (
+from clew.tracking.training.generic_weights import (
+    GENERIC_SETS,
+    find_generic_set,
     generic_weights,
+    weights_by_name,
+)
+from clew.tracking.training.prior import (
     initial_weights,
     make_basis,
     prior_calibration,
     scale_prior,
-    weights_by_name,
 )
 from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate

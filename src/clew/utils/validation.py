@@ -1,16 +1,17 @@
-"""Validate user input; raise InputError naming the argument."""
+"""Validate user input, and word messages about it."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
 
@@ -21,6 +22,14 @@ Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """Accepted as `random_state`; None uses NumPy's global generator."""
 MAX_REPR = 60
 """Characters of a value in a message."""
+MAX_QUOTED = 40
+"""Characters of a cell of a table in a message."""
+MAX_FAULTS = 5
+"""Faults that a message names; the others are counted."""
+CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
+)
+"""What no document may hold, and what terminals obey instead of showing it."""
 
 
 def short_repr(value: object) -> str:
@@ -182,3 +191,59 @@ def check_path(value: object, name: str) -> Path:
                 f"{name}: a name is too long, {short_repr(value)}"
             ) from None
     return Path(value)
+
+
+class Faults:
+    """Faults of a table, raised together; `where` names the table in the message."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._count = 0
+        self._described: list[tuple[int, str]] = []
+
+    def add(self, rows: ArrayLike, describe: Callable[[int], str]) -> None:
+        """Add a fault for each of some rows.
+
+        Parameters
+        ----------
+        rows : array-like of int of shape (k,)
+            Numbers of the rows, as in the file.
+        describe : callable
+            Describes the i-th of them; called for those that are shown only.
+        """
+        numbers = np.asarray(rows)
+        self._count += len(numbers)
+        first = np.argsort(numbers, kind="stable")[:MAX_FAULTS]
+        self._described += [(int(numbers[i]), describe(int(i))) for i in first]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def refuse(self) -> None:
+        """Raise an InputError if there are any."""
+        if not self._count:
+            return
+        shown = sorted(self._described)[:MAX_FAULTS]
+        lines = [f"row {row}: {description}" for row, description in shown]
+        if self._count > len(lines):
+            lines.append(f"and {self._count - len(lines)} more")
+        if len(lines) == 1:
+            raise InputError(f"{self.where}: {lines[0]}")
+        title = f"{self.where} has {self._count} faults:"
+        raise InputError("\n  ".join([title, *lines]))
+
+
+def quoted(cell: object) -> str:
+    """Return a cell of a table in quotes for a message, shortened if it is long."""
+    text = str(cell)
+    return repr(text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…")
+
+
+def printable(text: str) -> str:
+    """Return text that every file can hold; names of files may be invalid Unicode."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def replace_control_characters(value: object) -> str:
+    """Return the text of a value, with a mark in place of each control character."""
+    return CONTROL_CHARACTERS.sub("\ufffd", str(value))

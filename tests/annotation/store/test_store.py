@@ -14,8 +14,7 @@ from clew.annotation.store.history import Act, Contradiction, StaleRevision
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.errors import InputError, StoreError
-from clew.tracking.annotations import check_annotations
-from clew.tracking.events import Event
+from clew.tracking.events import Event, check_annotations
 
 from ...helpers.effort import examples
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.tracking.annotations import check_annotations
 from clew.tracking.evaluation.matching import (
     FrameMatch,
     ResultMasks,
@@ -18,7 +17,7 @@ from clew.tracking.evaluation.truth import (
     derive_events,
     derive_track_events,
 )
-from clew.tracking.events import Event
+from clew.tracking.events import Event, check_annotations
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie, open_movie

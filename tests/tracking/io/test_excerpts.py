@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.annotations import check_annotations
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
+from clew.tracking.events import check_annotations
 from clew.tracking.io.annotations import read_annotations, write_annotations
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.geff import write_annotation_geff

@@ -27,7 +27,7 @@ from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_frames
 from clew.tracking.profile import estimate_profile
 from clew.tracking.training.calibration import expected_wrong
-from clew.tracking.training.prior import generic_weights
+from clew.tracking.training.generic_weights import generic_weights
 
 from ...helpers.tracking import track
 

@@ -19,7 +19,7 @@ from clew.tracking.lineage.gaps import (
 )
 from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.prior import generic_weights
+from clew.tracking.training.generic_weights import generic_weights
 
 from ...helpers.tracking import track
 

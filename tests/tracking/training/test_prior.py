@@ -11,14 +11,16 @@ from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.profile import REQUIRED_KINDS
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.generic_weights import GENERIC
+from clew.tracking.training.generic_weights import (
+    GENERIC,
+    generic_weights,
+    weights_by_name,
+)
 from clew.tracking.training.prior import (
     OTHERWISE,
     TRUST,
-    generic_weights,
     make_basis,
     scale_prior,
-    weights_by_name,
 )
 
 NAMES = feature_names({*GROUPS, OVERLAP})

@@ -24,7 +24,7 @@ from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.result_tables import PIECE, parse_events, read_events
 from clew.tracking.io.tables import read_table
 from clew.tracking.lineage.lineage import RECOVERED
-from clew.tracking.lineage.tracks import Faults
+from clew.utils.validation import Faults
 
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
 

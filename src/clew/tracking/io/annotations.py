@@ -19,9 +19,6 @@ from clew.errors import InputError
 from clew.learning.task import Array, Mask
 from clew.parallel import Progress
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.attachment import attach_lineage, decide_completeness
-from clew.tracking.evaluation.matching import LabelSource
-from clew.tracking.evaluation.truth import count_open_tracks, derive_known_events
 from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.io import ctc
 from clew.tracking.io.delimited import (
@@ -42,10 +39,12 @@ from clew.tracking.io.result_tables import (
     parse_events,
 )
 from clew.tracking.io.track_tables import is_track_table
-from clew.tracking.lineage.tracks import Faults, MissingFromMask
+from clew.tracking.lineage.tracks import MissingFromMask
 from clew.utils import validation as checks
+from clew.utils.validation import Faults
 
 if TYPE_CHECKING:
+    from clew.tracking.evaluation.matching import LabelSource
     from clew.tracking.io.geff import GeffGraph
 
 TABLES = (".csv", ".tsv", ".txt")
@@ -206,6 +205,9 @@ def _attach(
     distance: float | None,
 ) -> AnnotationReading:
     """Attach a lineage to a movie, and derive what it determines."""
+    from clew.tracking.evaluation.attachment import attach_lineage, decide_completeness
+    from clew.tracking.evaluation.truth import count_open_tracks, derive_known_events
+
     try:
         attachment = attach_lineage(lineage, movie, progress, distance)
     except MissingFromMask:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
-from clew.tracking.lineage.tracks import Faults, quoted
 from clew.utils.storage import atomic_write
+from clew.utils.validation import Faults, quoted
 
 DELIMITERS = ",;\t"
 COMMENT = "#"

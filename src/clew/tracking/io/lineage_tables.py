@@ -18,7 +18,7 @@ from clew.tracking.io.result_tables import (
 )
 from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.tracks import Faults
+from clew.utils.validation import Faults
 
 LEAST = {"frame": 0, "label": 1, PIECE: 1}
 """Columns of integers in a table of cells, and their smallest values."""

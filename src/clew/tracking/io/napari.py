@@ -27,8 +27,8 @@ from clew.tracking.io.result_tables import AXES
 from clew.tracking.io.segments import link_segments, number_segments
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import NO_NODE
-from clew.tracking.lineage.tracks import Faults
 from clew.utils.storage import read_bytes, write_bytes
+from clew.utils.validation import Faults
 
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]
 MAX_EXACT = 2**53

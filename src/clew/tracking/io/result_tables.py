@@ -35,12 +35,8 @@ from clew.tracking.lineage.lineage import (
     as_parts,
     parts_of,
 )
-from clew.tracking.lineage.tracks import (
-    NO_PARENT,
-    Faults,
-    Tracks,
-    find_false_detections,
-)
+from clew.tracking.lineage.tracks import NO_PARENT, Tracks, find_false_detections
+from clew.utils.validation import Faults
 
 AXES = ("z", "y", "x")
 PIECE = "piece"

@@ -26,10 +26,10 @@ from clew.tracking.io.delimited import (
 from clew.tracking.io.formats import POINT_SUFFIXES, open_lineage
 from clew.tracking.io.point_lineage import PointLineage
 from clew.tracking.io.user_columns import read_number_columns
-from clew.tracking.lineage.tracks import Faults, printable
 from clew.tracking.scales import estimate_anisotropy
 from clew.tracking.user_columns import ColumnTable, UserColumns
 from clew.utils.extras import require_extra
+from clew.utils.validation import Faults, printable
 
 REQUIRED = ("frame", "y", "x")
 SPOT = "spot"

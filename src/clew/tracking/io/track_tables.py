@@ -44,7 +44,7 @@ from clew.tracking.io.tables import (
     read_table,
     rename_axes,
 )
-from clew.tracking.lineage.tracks import Faults
+from clew.utils.validation import Faults
 
 MASTODON_ENDS = (
     ("link_target_ids_source_spot_id",),

@@ -23,8 +23,8 @@ from clew.tracking.io.point_lineage import (
 )
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.lineage.tracks import Faults, quoted
 from clew.utils.storage import write_bytes
+from clew.utils.validation import Faults, quoted
 
 ROOT = "TrackMate"
 SPOT = "Spot"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.io.delimited import Aliases, Table
-from clew.tracking.lineage.tracks import Faults
 from clew.tracking.user_columns import ColumnTable
+from clew.utils.validation import Faults
 
 LINK_COLUMNS: Aliases = {
     "frame": ("t", "source_frame", "frame_source", "source_t"),

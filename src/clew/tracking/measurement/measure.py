@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array
-from clew.models.examples import fingerprint
 from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.frames import stamp_frame
@@ -138,7 +137,7 @@ class MeasuredMovie:
             return Overlap(
                 before.rows(source), after.rows(target), volume.astype(float)
             )
-        key = (self.keys[t - self.first], fingerprint(shift))
+        key = (self.keys[t - self.first], hash_frame(shift))
         measure = partial(self._measure_shifted, before, after, shift)
         return self._cache.overlaps.get(t, measure, key)
 

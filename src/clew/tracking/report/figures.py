@@ -24,7 +24,7 @@ from clew.tracking.report.markup import (
     format_number,
     strip_axes,
 )
-from clew.utils.text import replace_control_characters
+from clew.utils.validation import replace_control_characters
 
 WIDTH = 9.6
 """Inches of every figure: a point of it is a point of the page."""

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clew.tracking.events import Event
-from clew.utils.text import replace_control_characters
+from clew.utils.validation import replace_control_characters
 
 LONG_FACT = 80
 """Characters of a value that stands below its name."""

@@ -10,10 +10,13 @@ one among sparse cells.
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
+from clew.learning.task import Array
 from clew.tracking.detections import GROUPS, OVERLAP
 
 FILE = "generic_weights.json"
@@ -94,3 +97,34 @@ def find_generic_set(groups: Set[str], ndim: int = 2, tiles: bool = False) -> st
     is_variant = {POINTS_3D: ndim == 3, TILED_MASKS: tiles}
     variants = [one for one, base in VARIANTS.items() if base == name]
     return next(filter(is_variant.get, variants), name)
+
+
+def generic_weights(names: Sequence[str], generic_set: str | None = None) -> Array:
+    """Return the weights that come with clew for features by name, (d,).
+
+    They are those of a set, or of the largest one that has no other features; 0 for
+    features that the set lacks.
+    """
+    if generic_set is None:
+        available = set(names)
+        generic_set = max(
+            (name for name in GENERIC_SETS if available >= GENERIC[name].keys()),
+            key=lambda name: len(GENERIC[name]),
+            default="points",
+        )
+    weights = GENERIC[generic_set]
+    return np.array([weights.get(name, 0.0) for name in names])
+
+
+def weights_by_name(
+    tracker: Any, names: Sequence[str], generic_set: str | None = None
+) -> Array:
+    """Return the weights of a fitted tracker for features by name, (d,).
+
+    0 for features that it does not have. A tracker with generic weights takes those of
+    `generic_set`, or of the largest set for these features.
+    """
+    known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
+    if known in GENERIC.values():
+        return generic_weights(names, generic_set)
+    return np.array([known.get(name, 0.0) for name in names])

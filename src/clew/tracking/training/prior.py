@@ -17,7 +17,7 @@ from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import Event
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
-from clew.tracking.training.generic_weights import GENERIC, GENERIC_SETS
+from clew.tracking.training.generic_weights import generic_weights, weights_by_name
 
 OTHERWISE = {
     Event.DIVIDE: (Event.MOVE, Event.APPEAR),
@@ -27,37 +27,6 @@ OTHERWISE = {
 """Events of the same cells that happen if an event does not."""
 TRUST = 10.0
 """How many times cheaper a step along the prior is than one in another direction."""
-
-
-def generic_weights(names: Sequence[str], generic_set: str | None = None) -> Array:
-    """Return the weights that come with clew for features by name, (d,).
-
-    They are those of a set, or of the largest one that has no other features; 0 for
-    features that the set lacks.
-    """
-    if generic_set is None:
-        available = set(names)
-        generic_set = max(
-            (name for name in GENERIC_SETS if available >= GENERIC[name].keys()),
-            key=lambda name: len(GENERIC[name]),
-            default="points",
-        )
-    weights = GENERIC[generic_set]
-    return np.array([weights.get(name, 0.0) for name in names])
-
-
-def weights_by_name(
-    tracker: Any, names: Sequence[str], generic_set: str | None = None
-) -> Array:
-    """Return the weights of a fitted tracker for features by name, (d,).
-
-    0 for features that it does not have. A tracker with generic weights takes those of
-    `generic_set`, or of the largest set for these features.
-    """
-    known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
-    if known in GENERIC.values():
-        return generic_weights(names, generic_set)
-    return np.array([known.get(name, 0.0) for name in names])
 
 
 def scale_prior(
