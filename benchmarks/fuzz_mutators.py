@@ -7,6 +7,7 @@ import random
 import re
 import sqlite3
 import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -82,6 +83,7 @@ API_NASTY: list[Any] = [
     {"@": "algorithm", "of": {"tol": 1e-300, "memory": 1}},
 ]
 """Arguments of calls; "@" is for what JSON does not have, see fuzz_api.py."""
+HDF5_NASTY: list[Any] = [-1, 0, 2**62, np.nan, "", "x", "../x", b"\xff", [1, 2], 0.5]
 CHOICES = [
     "auto",
     "bridge",
@@ -292,6 +294,66 @@ def mutate_model(path: Path, rng: random.Random) -> None:
     return None
 
 
+def mutate_hdf5(path: Path, rng: random.Random) -> None:
+    """Change, retype or remove an array, a number in it, or an attribute."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r+") as file:
+            names: list[str] = []
+            file.visit(names.append)
+            name = rng.choice(names)
+            entry = file[name]
+            kind = rng.randrange(5)
+            if kind == 0:
+                del file[name]
+            elif kind == 1 and entry.attrs:
+                entry.attrs[rng.choice(list(entry.attrs))] = rng.choice(HDF5_NASTY)
+            elif isinstance(entry, h5py.Dataset):
+                _mutate_dataset(file, name, rng)
+            else:
+                file.copy(entry, f"{name} copy")
+    except (OSError, RuntimeError, KeyError, IndexError, TypeError, ValueError):
+        return mutate_bytes(path, rng)
+    return None
+
+
+def _mutate_dataset(file: Any, name: str, rng: random.Random) -> None:
+    """Put a number where another was, or another array."""
+    values = np.array(file[name][()])
+    kind = rng.randrange(3)
+    if kind == 0 and values.size and values.dtype.kind in "iuf":
+        flat = values.reshape(-1)
+        flat[rng.randrange(len(flat))] = rng.choice([0, 1, 2, 3, 5, 100])
+    elif kind == 1:
+        values = values[:-1] if values.ndim and len(values) else values[None]
+    else:
+        values = values.astype(rng.choice(["f4", "i8", "u1", "S3"]))
+    del file[name]
+    file[name] = values
+
+
+def mutate_zip(path: Path, rng: random.Random) -> None:
+    """Change the bytes of one member of a zip, or leave it out."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        name = rng.choice(list(members))
+    except (OSError, zipfile.BadZipFile, IndexError, ValueError, RuntimeError):
+        return mutate_bytes(path, rng)
+    part = path.with_name("part")
+    part.write_bytes(members[name])
+    mutate_bytes(part, rng)
+    members[name] = part.read_bytes()
+    part.unlink()
+    if rng.random() < 0.1:
+        del members[name]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return None
+
+
 def mutate_store(path: Path, rng: random.Random) -> None:
     """Change a value of a database, or its bytes."""
     if rng.random() < 0.4:
@@ -407,6 +469,8 @@ MUTATORS: list[tuple[str, Callable[[Path, random.Random], None]]] = [
     (r"\.xml$", mutate_xml),
     (r"\.clew$", mutate_model),
     (r"\.clewdb$", mutate_store),
+    (r"\.(h5|ilp)$", mutate_hdf5),
+    (r"\.mastodon$", mutate_zip),
     ("", mutate_bytes),
 ]
 

@@ -12,9 +12,14 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
 from numba import njit
+from numba.core import options as numba_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+OPTIONS = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
+if hasattr(getattr(numba_options, "DefaultOptions", None), "_nrt"):
+    # Not public: a version of Numba without it compiles more slowly.
+    OPTIONS["_nrt"] = False
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -37,7 +42,4 @@ def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 def _compile(function: Callable[P, R], **options: bool | str) -> Callable[P, R]:
     """Return Numba's dispatcher of a function."""
-    common = {"nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
-    return cast(
-        Callable[P, R], njit(error_model="numpy", **common, **options)(function)
-    )
+    return cast(Callable[P, R], njit(**OPTIONS, **options)(function))
