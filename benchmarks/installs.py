@@ -42,7 +42,14 @@ EXTRAS = (
 WITH_TRACKING = ("tracking", "page", "napari", "tracksdata", "all")
 N_HEAVIEST = 4
 """Packages that are named for each environment."""
-FIELDS = ("Author", "License-Expression", "Summary", "Requires-Python", "Classifier")
+FIELDS = (
+    "Author",
+    "Classifier",
+    "License-Expression",
+    "Project-URL",
+    "Requires-Python",
+    "Summary",
+)
 """Metadata that a package index shows."""
 UV = (sys.executable, "-m", "uv", "--no-config")
 """Without the settings of this checkout, as users run it."""

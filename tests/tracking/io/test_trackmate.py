@@ -102,6 +102,13 @@ def test_no_entity_is_expanded(tmp_path, kind):
         read_detections(written(tmp_path, text))
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "rot13", "punycode", "none"])
+def test_unknown_encoding_is_refused(tmp_path, encoding):
+    text = f'<?xml version="1.0" encoding="{encoding}"?><TrackMate/>'
+    with pytest.raises(InputError, match="cannot be read as XML"):
+        read_detections(written(tmp_path, text))
+
+
 def test_no_such_file(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_detections(tmp_path / "none.xml")

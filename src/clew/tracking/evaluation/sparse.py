@@ -369,7 +369,7 @@ def _count_divisions(
         if _is_found(division, forks[column], result, truth, match)
     ]
     if pairs:
-        rows, columns = np.array(pairs).T
+        rows, columns = np.array(pairs, dtype=np.int32).T  # SciPy 1.14 takes no others
         shape = (len(divisions), len(forks))
         graph = coo_array((np.ones(len(pairs), bool), (rows, columns)), shape).tocsr()
         partner = maximum_bipartite_matching(graph, perm_type="column")

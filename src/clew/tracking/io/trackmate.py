@@ -151,7 +151,9 @@ def _parse_file(path: Path) -> _SpotHandler:
     try:
         with path.open("rb") as file:
             parser.ParseFile(file)
-    except expat.ExpatError as error:
+    except InputError:
+        raise
+    except (expat.ExpatError, LookupError, ValueError) as error:  # odd encodings too
         raise InputError(
             f"{path} cannot be read as XML ({error}); it is damaged or cut short"
         ) from error

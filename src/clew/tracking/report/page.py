@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # not needed where there is no truth
     from clew.tracking.evaluation.evaluate import Evaluation
     from clew.tracking.evaluation.task_loss import TaskLoss
 
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""The page loads nothing and runs nothing, whatever the names in it say."""
 MAX_TRACKS = 120
 """Lines in the picture of the lineage."""
 SCORE_NAMES = {
@@ -109,6 +111,7 @@ def make_report(
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
         f"<title>{heading}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>{heading}</h1>{source}</header>{''.join(sections)}"
