@@ -49,6 +49,7 @@ def links_of(
         none,
         weight_norm,
         1.0,
+        np.array([[0.0, 0.0], [1.0, 1.0]]),
     )
     sources, targets = links.event_nodes(events)
     table = NodeEvents(

@@ -210,6 +210,7 @@ def cut_up(movie, per_block):
                 1.0,
                 1.5,
                 0,
+                np.array([[0.0, 0.0], [9.0, 9.0]]),
             )
         )
     return blocks

@@ -107,7 +107,7 @@ MaxGap = Annotated[
 Fill = Annotated[
     bool,
     typer.Option(
-        help="Recover the cells that are missing within tracks; they are marked as recovered in every format."
+        help="Recover the cells that are missing within tracks and, in images, at their ends; they are marked as recovered in every format."
     ),
 ]
 Report = Annotated[bool, typer.Option(help="Write report.html too.")]

@@ -49,7 +49,7 @@ from clew.tracking.solve import solve_pairs
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.utils.progress import ProgressBar
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Of a block's file and of how it is solved; other versions are solved again."""
 PAIRS_PER_BLOCK = 16
 """Enough that reading the shared frame twice costs little, and few enough that a movie
@@ -502,6 +502,7 @@ def block_arrays(block: SolvedBlock) -> dict[str, NDArray[Any]]:
     arrays = {
         "integers": np.array([block.frames.start, block.frames.stop, block.n_added]),
         "numbers": np.array([block.weight_norm, block.typical_volume]),
+        "limits": block.limits,
         "node.frame": block.nodes.frame,
         "node.label": block.nodes.label,
         "node.position": block.nodes.position,
@@ -550,6 +551,7 @@ def read_block(arrays: Mapping[str, NDArray[Any]]) -> SolvedBlock:
             weight_norm,
             typical_volume,
             n_added,
+            arrays["limits"],
         )
     except (KeyError, ValueError, IndexError) as error:
         raise StoreError(f"not a block of this version of clew ({error})") from error

@@ -180,10 +180,18 @@ class Patch(NamedTuple):
     """First pixel of the box."""
     mask: NDArray[np.bool_]
 
+    @property
+    def box(self) -> tuple[slice, ...]:
+        """Where the mask is in the frame."""
+        return tuple(map(slice, self.corner, np.add(self.corner, self.mask.shape)))
+
     def paint(self, frame: NDArray[Any]) -> None:
         """Write the label into a frame."""
-        end = np.add(self.corner, self.mask.shape)
-        frame[tuple(map(slice, self.corner, end))][self.mask] = self.label
+        frame[self.box][self.mask] = self.label
+
+    def claim(self, free: NDArray[np.bool_]) -> None:
+        """Take its pixels from those that are free."""
+        free[self.box] &= ~self.mask
 
 
 @dataclass(frozen=True)

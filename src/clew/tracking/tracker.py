@@ -147,8 +147,9 @@ class Tracker(Parametrized):
         Frames that a cell may be missing from the masks within its track; 32 unless
         given. 0 closes no gaps.
     fill : bool
-        Whether cells that are missing within tracks are recovered, with a mask. They
-        have the column "recovered". Without, gaps of one frame are events, and longer
+        Whether cells that are missing within tracks, and where images show them at
+        their ends, are recovered, with a mask. They have the column "recovered".
+        Without, gaps of one frame are events, and longer
         ones stay open.
     prior : "generic", Tracker or None
         Weights to start from: those that come with clew, those of a fitted tracker, or

@@ -11,10 +11,9 @@ from clew.tracking.events import Event
 from clew.tracking.io.results import write_results
 from clew.tracking.lineage.fill import (
     Template,
-    _cut_frame,
-    _Request,
     add_recovered,
     correlate_windows,
+    cut_templates,
     find_place,
     place_mask,
 )
@@ -65,9 +64,9 @@ def test_place_does_not_depend_on_the_level_of_the_image():
     found = []
     for offset in (0, 1e5):
         movie = draw(set(), frames=2, side=2, offset=offset)
-        (template,) = _cut_frame((movie, 0, np.array([1])))
-        request = _Request(template, template, 0.0, template.center + np.array([0, 2]))
-        place, correlation = find_place(request, movie.image(1))
+        (template,) = cut_templates(movie.label(0), movie.image(0), np.array([1]))
+        near = template.center + np.array([0, 2])
+        place, correlation = find_place([(template, 1.0)], near, movie.image(1))
         assert np.abs(place - template.center - np.array([0, 1])).max() < 1e-6
         found.append(correlation)
     assert found[1] == pytest.approx(found[0], abs=0.02)
@@ -92,9 +91,8 @@ def test_looks_of_large_cells_are_averaged_in_blocks():
     labels[0, 30:170, 30:150] = 1
     images = np.stack([picture, np.roll(picture, (16, 8), (0, 1))])
     movie = Movie.from_arrays(labels, images)
-    (template,) = _cut_frame((movie, 0, np.array([1])))
-    request = _Request(template, template, 0.0, template.center)
-    place, correlation = find_place(request, movie.image(1))
+    (template,) = cut_templates(movie.label(0), movie.image(0), np.array([1]))
+    place, correlation = find_place([(template, 1.0)], template.center, movie.image(1))
     assert np.abs(place - template.center - np.array([16, 8])).max() < 1
     assert correlation > 0.9
 

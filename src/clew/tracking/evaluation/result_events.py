@@ -86,9 +86,8 @@ def read_result_events(result: CtcLineage | PointLineage) -> ResultEvents:
 def remove_recovered(events: EventTable, recovered: Set[Cell]) -> EventTable:
     """Return the events between given cells: filled gaps are open again.
 
-    A recovered cell moves and does nothing else, since it lies within a track. A gap of
-    one frame is a gap again; before a longer one a cell disappears, and one appears
-    after it.
+    A recovered cell moves, or is the first or last of its track. A gap of one frame is
+    a gap again; before a longer one a cell disappears, and one appears after it.
 
     Parameters
     ----------
@@ -109,7 +108,9 @@ def remove_recovered(events: EventTable, recovered: Set[Cell]) -> EventTable:
         frame = int(events.frame[row])
         before = (frame, int(sources[row, 0]))
         after = (frame + 1, int(targets[row, 0]))
-        if before in recovered and after in recovered:
+        is_end = NONE in (before[1], after[1])
+        n_recovered = (before in recovered) + (after in recovered)
+        if n_recovered == 2 or (is_end and n_recovered):
             kept[row] = False
         elif after in recovered:
             entered[after] = row

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage.fill import FilledGaps, GapFiller
-from clew.tracking.lineage.gaps import GapLinks, find_gaps
+from clew.tracking.lineage.fill import GapFiller, RecoveredRuns, fill_gaps
+from clew.tracking.lineage.follow import follow_ends
+from clew.tracking.lineage.gaps import GapLinks, find_fixed, find_gaps
 from clew.tracking.lineage.lineage import (
     KEPT_COLUMNS,
     RECOVERED,
@@ -44,6 +45,7 @@ from clew.tracking.lineage.splits import (
 )
 from clew.tracking.lineage.track_ids import assign_track_ids
 from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.solve import PairSolution
 from clew.tracking.training.calibration import (
     GENERIC_CALIBRATION,
@@ -76,6 +78,8 @@ class SolvedBlock:
     typical_volume: float
     n_added: int
     """Annotated events that were not candidates by themselves."""
+    limits: Array
+    """(2, ndim) see `MovieLinks.limits`."""
 
     @classmethod
     def of(
@@ -101,6 +105,7 @@ class SolvedBlock:
             max((pair.weight_norm for pair in solutions), default=1.0),
             max((pair.typical_volume for pair in solutions), default=1.0),
             sum(pair.n_added for pair in solutions),
+            measure_limits(source, frames),
         )
 
     def links(self) -> BlockLinks:
@@ -141,6 +146,7 @@ class SolvedBlock:
             self.weight_norm,
             self.typical_volume,
             self.n_added,
+            self.limits,
         )
 
 
@@ -160,6 +166,7 @@ class BlockLinks:
     weight_norm: float
     typical_volume: float
     n_added: int
+    limits: Array
 
 
 def join_links(blocks: list[BlockLinks]) -> MovieLinks:
@@ -180,6 +187,8 @@ def join_links(blocks: list[BlockLinks]) -> MovieLinks:
     others = []
     weight_norm = max(block.weight_norm for block in blocks)
     typical_volume = max(block.typical_volume for block in blocks)
+    limits = np.array([block.limits for block in blocks])
+    limits = np.array([limits[:, 0].min(axis=0), limits[:, 1].max(axis=0)])
     blocks.reverse()
     while blocks:
         block = blocks.pop()
@@ -206,6 +215,7 @@ def join_links(blocks: list[BlockLinks]) -> MovieLinks:
         NodeEvents.join(others),
         weight_norm,
         typical_volume,
+        limits,
     )
 
 
@@ -305,10 +315,9 @@ def join_movie(
     gaps = find_gaps(links, max_gap, annotations, least_probability=least)
     recovered = None
     if fill is not None:
-        filled = fill(links, gaps)
-        gaps = filled.gaps
-        recovered = filled.cells
-        links, context, gaps = _insert_cells(links, context, gaps, filled)
+        links, context, gaps, recovered = _recover_cells(
+            links, context, gaps, fill, annotations, max_gap
+        )
     links, context = _close_gaps(links, gaps, context)
     track, tracks = assign_track_ids(
         links.frame(),
@@ -321,6 +330,30 @@ def join_movie(
         links.others.targets,
     )
     return JoinedMovie(links, context, track, tracks, margins, recovered)
+
+
+def _recover_cells(
+    links: MovieLinks,
+    context: Array,
+    gaps: GapLinks,
+    fill: GapFiller,
+    annotations: Annotations | None,
+    max_gap: int | None,
+) -> tuple[MovieLinks, Array, GapLinks, RecoveredCells]:
+    """Fill gaps and follow ends; return the gaps that are left and the new cells."""
+    filled = fill_gaps(fill.movie, links, gaps, fill.map_function)
+    links, context, place = _insert_runs(links, context, filled.runs)
+    gaps = filled.left.renumber(place)
+    cells = filled.runs.cells
+    if fill.movie is not None and fill.has_images:
+        fixed = find_fixed(links, annotations)
+        runs = follow_ends(
+            fill.movie, links, filled.runs, fixed, fill.map_function, max_gap
+        )
+        links, context, place = _insert_runs(links, context, runs)
+        gaps = gaps.renumber(place)
+        cells = cells.join(runs.cells)
+    return links, context, gaps, cells
 
 
 def join_events(
@@ -509,7 +542,7 @@ def _number_nodes(events: NodeEvents, first_node: NDArray[np.int64]) -> NodeEven
     return replace(events, sources=sources, targets=targets)
 
 
-def _find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp]:
+def find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp]:
     """Rows of the disappearances or appearances of nodes; −1 where there is none."""
     others = links.others
     rows = np.flatnonzero(others.kind == kind)
@@ -523,18 +556,27 @@ def _find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.int
     return np.where(ends[rows[at], 0] == nodes, rows[at], -1)
 
 
-def _insert_cells(
-    links: MovieLinks, context: Array, gaps: GapLinks, filled: FilledGaps
-) -> tuple[MovieLinks, Array, GapLinks]:
-    """Insert recovered cells with moves through them; return the gaps that are left."""
-    cells = filled.cells
-    if not len(cells):
-        return links, context, gaps
+def _insert_runs(
+    links: MovieLinks, context: Array, runs: RecoveredRuns
+) -> tuple[MovieLinks, Array, NodeIds]:
+    """Insert recovered cells with moves through them.
+
+    Returns
+    -------
+    links : MovieLinks
+    context : ndarray of shape (m,)
+        Of `links.others`.
+    place : ndarray of shape (n + 1,)
+        New numbers of the old nodes, and of `NO_NODE`.
+    """
+    cells = runs.cells
     n_added = np.bincount(cells.frame, minlength=links.n_frames)
     before = np.append(0, np.cumsum(n_added))
     first_node = links.first_node + before
     shift = np.repeat(before[:-1], np.diff(links.first_node)).astype(np.int32)
     place = np.append(np.arange(len(links), dtype=np.int32) + shift, NO_NODE)
+    if not len(cells):
+        return links, context, place
     rank = np.arange(len(cells)) - np.searchsorted(cells.frame, cells.frame)
     new = (first_node[cells.frame + 1] - n_added[cells.frame] + rank).astype(np.int32)
     n = int(first_node[-1])
@@ -546,33 +588,42 @@ def _insert_cells(
         whole[new] = added
         return whole
 
-    closed = gaps[filled.is_filled]
-    # Each gap's nodes in order of time: its source, the recovered cells, its target.
-    node = np.concatenate([place[closed.source], new, place[closed.target]])
-    number = np.flatnonzero(filled.is_filled)
-    gap = np.concatenate([number, filled.gap, number])
-    order = np.lexsort((node, gap))
+    # Each run's nodes in order of time: before it, the recovered cells, after it.
+    node = np.concatenate([place[runs.source], new, place[runs.target]])
+    number = np.arange(len(runs.source))
+    run = np.concatenate([number, runs.run, number])
+    node, run = node[node != NO_NODE], run[node != NO_NODE]
+    order = np.lexsort((node, run))
     node = node[order]
-    gap = gap[order]
-    follows = np.flatnonzero(gap[1:] == gap[:-1])
+    run = run[order]
+    follows = np.flatnonzero(run[1:] == run[:-1])
     source = node[follows]
     target = node[follows + 1]
-    confidence = links.weight_norm * gaps.confidence[gap[follows]]
+    confidence = links.weight_norm * runs.confidence[run[follows]]
+    first = node[np.searchsorted(run, number)]
+    last = node[np.searchsorted(run, number, "right") - 1]
 
-    others = links.others
-    vanishing = _find_ends(links, closed.source, Event.DISAPPEAR)
-    emerging = _find_ends(links, closed.target, Event.APPEAR)
-    kept = np.ones(len(others), dtype=bool)
-    kept[vanishing] = False
-    kept[emerging] = False
+    others = _renumber(links.others, place)
+    frame = np.repeat(np.arange(links.n_frames, dtype=np.int32), np.diff(first_node))
+    is_kept = np.ones(len(others), dtype=bool)
+    for kind, known, other, end in (
+        (Event.DISAPPEAR, runs.source, runs.target, last),
+        (Event.APPEAR, runs.target, runs.source, first),
+    ):
+        has_end = known != NO_NODE
+        rows = find_ends(links, known[has_end], kind)
+        is_outer = other[has_end] == NO_NODE
+        is_kept[rows[~is_outer]] = False
+        ends = end[has_end][is_outer]
+        moved = rows[is_outer]
+        others, is_kept[moved] = _move_ends(others, moved, ends, frame, kind)
+    kept = np.flatnonzero(is_kept)
+    kept = kept[np.argsort(others.frame[kept], kind="stable")]
     successor = spread(place[links.successor], NO_NODE)
     successor[source] = target
     move_confidence = spread(links.move_confidence, 0.0)
     move_confidence[source] = confidence
-    frame = np.searchsorted(first_node, source, "right") - 1
-    moves = NodeEvents.of_kind(
-        Event.MOVE, frame.astype(np.int32), source, target, confidence
-    )
+    moves = NodeEvents.of_kind(Event.MOVE, frame[source], source, target, confidence)
     changed = _renumber(links.changed_moves, place)
     wide = np.result_type(links.label.dtype, np.min_scalar_type(cells.label.max()))
     whole = replace(
@@ -586,12 +637,34 @@ def _insert_cells(
         },
         successor=successor,
         move_confidence=move_confidence,
-        others=_renumber(others[kept], place),
+        others=others[kept],
         changed_moves=NodeEvents.join([changed, moves]),
     )
-    rest = gaps[~filled.is_filled]
-    rest = replace(rest, source=place[rest.source], target=place[rest.target])
-    return whole, context[kept], rest
+    return whole, context[kept], place
+
+
+def _move_ends(
+    others: NodeEvents,
+    rows: NDArray[np.intp],
+    ends: NodeIds,
+    frame: NDArray[np.int32],
+    kind: Event,
+) -> tuple[NodeEvents, Mask]:
+    """Move disappearances or appearances to other nodes; whether these have them.
+
+    What is in the last frame does not disappear, and what is in the first not appear.
+    """
+    frames = others.frame.copy()
+    if kind is Event.DISAPPEAR:
+        sources = others.sources.copy()
+        sources[rows, 0] = ends
+        frames[rows] = frame[ends]
+        moved = replace(others, frame=frames, sources=sources)
+        return moved, frame[ends] < frame[-1]
+    targets = others.targets.copy()
+    targets[rows, 0] = ends
+    frames[rows] = frame[ends] - 1
+    return replace(others, frame=frames, targets=targets), frame[ends] > 0
 
 
 def _renumber(events: NodeEvents, place: NodeIds) -> NodeEvents:
@@ -611,8 +684,8 @@ def _close_gaps(
     if not len(gaps.source):
         return links, context
     others = links.others
-    vanishing = _find_ends(links, gaps.source, Event.DISAPPEAR)
-    emerging = _find_ends(links, gaps.target, Event.APPEAR)
+    vanishing = find_ends(links, gaps.source, Event.DISAPPEAR)
+    emerging = find_ends(links, gaps.target, Event.APPEAR)
     kind = others.kind.copy()
     kind[vanishing] = Event.GAP
     target_nodes = others.targets.copy()
@@ -653,3 +726,23 @@ def collect_nodes(source: Source, frames: range) -> Nodes:
         np.concatenate([none, *(part.position for part in cells)]),
         columns,
     )
+
+
+def measure_limits(source: Source, frames: range) -> Array:
+    """Return the limits of the boxes of cells, see `MovieLinks.limits`."""
+    ndim = source.ndim
+    limits = np.array([np.full(ndim, np.inf), np.full(ndim, -np.inf)])
+    directions = support_directions(ndim)
+    forward = np.argmax(directions, axis=0)
+    backward = np.argmin(directions, axis=0)
+    for t in frames:
+        cells = source.detections(t)
+        if not len(cells):
+            continue
+        end = begin = cells.position
+        if "support" in cells.columns:
+            end = end + cells.columns["support"][:, forward]
+            begin = begin - cells.columns["support"][:, backward]
+        limits[0] = np.minimum(limits[0], end.min(axis=0))
+        limits[1] = np.maximum(limits[1], begin.max(axis=0))
+    return limits

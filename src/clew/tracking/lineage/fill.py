@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from clew.tracking.events import Labels
 from clew.tracking.frames import PaintedFrames, Patch
 from clew.tracking.lineage.gaps import GapLinks, GapWeights, measure_rim
 from clew.tracking.lineage.lineage import RecoveredCells
-from clew.tracking.lineage.links import MovieLinks
+from clew.tracking.lineage.links import MovieLinks, NodeIds
 from clew.tracking.measurement.regions import Runs
 from clew.tracking.movie import Movie
 from clew.tracking.scales import MapFunction
@@ -56,16 +57,26 @@ def add_recovered(movie: AnyMovie, cells: RecoveredCells | None) -> AnyMovie:
     return replace(movie, labels=PaintedFrames(movie.labels, patches))
 
 
+class RecoveredRuns(NamedTuple):
+    """Recovered cells of consecutive frames, each run within a track or at its end."""
+
+    cells: RecoveredCells
+    run: Indices
+    """(n,) of each cell."""
+    source: NodeIds
+    """(r,) the node before each run; `NO_NODE` before the first of a track."""
+    target: NodeIds
+    """(r,) the node after it; `NO_NODE` after the last of a track."""
+    confidence: Array
+    """(r,) log odds that the cells are there."""
+
+
 class FilledGaps(NamedTuple):
     """What became of the gaps of a movie."""
 
-    gaps: GapLinks
-    """Those that images do not contradict, with their final probabilities."""
-    is_filled: Mask
-    """(g,) whether a cell was recovered in each frame of a gap."""
-    cells: RecoveredCells
-    gap: Indices
-    """(n,) the gap of each recovered cell."""
+    runs: RecoveredRuns
+    left: GapLinks
+    """Gaps that images do not contradict, but in which there is no room for cells."""
 
 
 class _MissingCells(NamedTuple):
@@ -97,6 +108,11 @@ class Template(NamedTuple):
     """Standard deviation of the background around it."""
 
     @property
+    def look_shape(self) -> tuple[int, ...]:
+        """Of the image around the cell."""
+        return (0,) * self.mask.ndim if self.look is None else self.look.shape
+
+    @property
     def diameter(self) -> float:
         """Geometric mean of the sides of the mask's box."""
         return float(np.prod(self.mask.shape) ** (1 / self.mask.ndim))
@@ -122,17 +138,11 @@ class GapFiller:
     """None for a table of detections."""
     map_function: MapFunction
     """Applies a function to frames, in threads or on a cluster."""
-    weights: Mapping[str, float] | None = None
-    """Of the evidence in images; those that come with clew unless given."""
 
     @property
     def has_images(self) -> bool:
         """Whether images show if a cell is there."""
         return self.movie is not None and self.movie.images is not None
-
-    def __call__(self, links: MovieLinks, gaps: GapLinks) -> FilledGaps:
-        """Recover the cells that are missing in gaps; see `fill_gaps`."""
-        return fill_gaps(self.movie, links, gaps, self.map_function, self.weights)
 
 
 def fill_gaps(
@@ -176,34 +186,49 @@ def fill_gaps(
     n_lost = np.bincount(missing.gap[~is_found], minlength=len(gaps))
     is_filled = n_lost == 0
     rows = np.flatnonzero(is_filled[missing.gap])
-    kept = [cell.patch for row in rows.tolist() if (cell := found[row]) is not None]
+    patches = [cell.patch for row in rows.tolist() if (cell := found[row]) is not None]
     gap = missing.gap[rows]
     share = missing.share[rows]
     columns = {
         name: (1 - share) * column[gaps.source[gap]] + share * column[gaps.target[gap]]
         for name, column in links.columns.items()
     }
-    position = missing.position[rows]
-    corners = np.zeros((len(rows), ndim), np.intp)
-    if movie is not None and len(rows):
-        corners = np.array([shape.corner for shape in kept], dtype=np.intp)
-        spacing = np.array(movie.spacing)
-        center = np.array([np.argwhere(shape.mask).mean(axis=0) for shape in kept])
-        position = (corners + center) * spacing
-        if "volume" in columns:
-            pixels = np.array([float(shape.mask.sum()) for shape in kept])
-            columns["volume"] = pixels * float(np.prod(spacing))
-    frame = missing.frame[rows]
     cells = RecoveredCells(
-        frame,
-        _number_cells(links, frame),
-        position,
+        missing.frame[rows],
+        number_cells(links, missing.frame[rows]),
+        missing.position[rows],
         columns,
         gaps.probability[gap],
-        corners,
-        [] if movie is None else [shape.mask for shape in kept],
+        np.zeros((len(rows), ndim), np.intp),
+        [],
     )
-    return FilledGaps(gaps, is_filled, cells, gap)
+    if movie is not None:
+        cells = add_masks(cells, patches, movie.spacing)
+    filled = gaps[is_filled]
+    run = (np.cumsum(is_filled) - 1)[gap]
+    runs = RecoveredRuns(cells, run, filled.source, filled.target, filled.confidence)
+    return FilledGaps(runs, gaps[~is_filled])
+
+
+def add_masks(
+    cells: RecoveredCells, patches: Sequence[Patch], spacing: Sequence[float]
+) -> RecoveredCells:
+    """Return cells with masks, and with the positions and volumes of these."""
+    if not len(cells):
+        return cells
+    corner = np.array([patch.corner for patch in patches], dtype=np.intp)
+    center = np.array([np.argwhere(patch.mask).mean(axis=0) for patch in patches])
+    columns = dict(cells.columns)
+    if "volume" in columns:
+        pixels = np.array([float(patch.mask.sum()) for patch in patches])
+        columns["volume"] = pixels * float(np.prod(spacing))
+    return replace(
+        cells,
+        position=(corner + center) * np.array(spacing),
+        columns=columns,
+        corner=corner,
+        masks=[patch.mask for patch in patches],
+    )
 
 
 def measure_evidence(
@@ -296,7 +321,7 @@ def _find_missing(links: MovieLinks, gaps: GapLinks) -> _MissingCells:
     return _MissingCells(frame[order], gap[order], share[order], position[order])
 
 
-def _number_cells(links: MovieLinks, frame: NDArray[np.int64]) -> Labels:
+def number_cells(links: MovieLinks, frame: NDArray[np.int64]) -> Labels:
     """Labels of recovered cells, sorted by frame, above those of each frame."""
     last = links.first_node[frame + 1] - 1
     is_empty = last < links.first_node[frame]
@@ -353,8 +378,13 @@ def _cut_templates(
 def _cut_frame(job: tuple[Movie, int, Labels]) -> list[Template]:
     """Templates of ascending labels of a frame."""
     movie, t, wanted = job
-    labels = movie.label(t)
-    image = movie.image(t)
+    return cut_templates(movie.label(t), movie.image(t), wanted)
+
+
+def cut_templates(
+    labels: Labels, image: NDArray[Any] | None, wanted: Labels
+) -> list[Template]:
+    """Cut cells out of a frame, in the order of ascending labels."""
     runs = Runs.from_labels(labels)
     rows = np.flatnonzero(np.isin(runs.label, wanted))
     rows = rows[np.argsort(runs.label[rows], kind="stable")]
@@ -417,9 +447,9 @@ class _Request(NamedTuple):
     """Interpolated, in pixels."""
 
     @property
-    def diameter(self) -> float:
-        """Of the cell at the end of the gap that is nearer in time."""
-        return (self.before if self.share <= 0.5 else self.after).diameter
+    def templates(self) -> list[tuple[Template, float]]:
+        """Both ends of the gap; the nearer one in time counts more."""
+        return [(self.before, 1 - self.share), (self.after, self.share)]
 
     def unite_masks(self) -> Template:
         """Return the masks at both ends of the gap, on top of each other."""
@@ -447,7 +477,7 @@ def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[FoundCell | None
         place = request.place
         correlation = 0.0
         if image is not None:
-            place, correlation = find_place(request, image)
+            place, correlation = find_place(request.templates, place, image)
         shape = place_mask(request.unite_masks(), place, free)
         if shape is None:
             cells.append(None)
@@ -455,20 +485,19 @@ def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[FoundCell | None
         contrast = 1.0
         visibility = 0.0
         if image is not None:
-            contrast, visibility = _compare_contrast(request, shape, image, free)
-        box = tuple(map(slice, shape.corner, np.add(shape.corner, shape.mask.shape)))
-        free[box] &= ~shape.mask
+            ends = (request.before, request.after)
+            contrast, visibility = compare_contrast(ends, shape, image, free)
+        shape.claim(free)
         cells.append(FoundCell(shape, correlation, contrast, visibility))
     return cells
 
 
-def _compare_contrast(
-    request: _Request, patch: Patch, image: NDArray[Any], free: Mask
+def compare_contrast(
+    ends: Sequence[Template], patch: Patch, image: NDArray[Any], free: Mask
 ) -> tuple[float, float]:
     """Contrast of a cell over that before and after, and the visibility of these."""
-    margin = round(MARGIN_SHARE * request.diameter)
+    margin = round(MARGIN_SHARE * ends[0].diameter)
     contrast, _ = _measure_contrast(patch, image, free, margin)
-    ends = (request.before, request.after)
     usual = float(np.mean([template.contrast for template in ends]))
     noise = float(np.mean([template.noise for template in ends])) ** 2
     scale = usual**2 + noise
@@ -478,25 +507,32 @@ def _compare_contrast(
     return ratio, usual**2 / scale
 
 
-def find_place(request: _Request, image: NDArray[Any]) -> tuple[Array, float]:
-    """Find where a frame looks most like the cell, and the correlation there."""
-    looks = (request.before.look, request.after.look)
-    sides = [np.zeros(image.ndim) if look is None else look.shape for look in looks]
-    pixels = np.maximum(np.rint(np.minimum(*sides) / LOOK_SIDE), 1).astype(np.intp)
-    radius = max(2, round(SEARCH_SHARE * request.diameter))
+def find_place(
+    templates: Sequence[tuple[Template, float]], place: Array, image: NDArray[Any]
+) -> tuple[Array, float]:
+    """Find where a frame looks most like a cell near a place, and the correlation.
+
+    Parameters
+    ----------
+    templates : sequence of (Template, float)
+        With weights whose sum is one.
+    place : ndarray of shape (ndim,)
+        In pixels.
+    image : ndarray
+    """
+    sides = [template.look_shape for template, _ in templates]
+    pixels = np.maximum(np.rint(np.min(sides, axis=0) / LOOK_SIDE), 1).astype(np.intp)
+    nearest = max(templates, key=itemgetter(1))[0]
+    radius = max(2, round(SEARCH_SHARE * nearest.diameter))
     reach = -(-radius // pixels)
     response = np.zeros(2 * reach + 1)
-    for template, weight in (
-        (request.before, 1 - request.share),
-        (request.after, request.share),
-    ):
-        response += weight * _correlate(template, request.place, image, reach, pixels)
+    for template, weight in templates:
+        response += weight * _correlate(template, place, image, reach, pixels)
     offsets = np.indices(response.shape).reshape(image.ndim, -1).T - reach
     distance = np.linalg.norm(offsets * pixels, axis=1) / radius
     merit = response.ravel() - DISTANCE_PENALTY * distance**2
     best = int(np.argmax(merit))
-    place = request.place + offsets[best] * pixels
-    return np.asarray(place), float(response.flat[best])
+    return np.asarray(place + offsets[best] * pixels), float(response.flat[best])
 
 
 def _correlate(

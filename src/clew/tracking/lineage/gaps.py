@@ -10,7 +10,7 @@ tracks change over as many frames.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -42,8 +42,12 @@ FAR_QUANTILE = 0.98
 """Quantile of the deviation from the predicted place that bounds the search."""
 RIM_QUANTILE = 0.0005
 """Of the positions of cells, beyond which there is no field."""
+RIM_SHARE = 0.1
+"""Largest share of the cells that are at the rim."""
 SMALLEST_CHANGE = 0.05
 """Lower bound of the typical change of the logarithm of a size."""
+N_STEPS = 3
+"""Steps of a cell within which the rim of the field is near."""
 SIZE = "size"
 INTENSITY = "intensity"
 
@@ -83,6 +87,10 @@ class GapLinks:
     def __getitem__(self, rows: Any) -> Self:
         return type(self)(*(getattr(self, item.name)[rows] for item in fields(self)))
 
+    def renumber(self, place: NodeIds) -> Self:
+        """Return the same with nodes at new places."""
+        return replace(self, source=place[self.source], target=place[self.target])
+
 
 class GapWeights(NamedTuple):
     """Learned weights of the features of gaps, by the measurements that a movie has."""
@@ -90,6 +98,8 @@ class GapWeights(NamedTuple):
     by_groups: Mapping[frozenset[str], Mapping[str, float]]
     evidence: Mapping[str, float]
     """Of what images show, see `fill`."""
+    follow: Mapping[str, float]
+    """Of cells beyond the ends of tracks, see `follow`."""
 
     @classmethod
     def generic(cls) -> Self:
@@ -98,7 +108,7 @@ class GapWeights(NamedTuple):
         links = {
             frozenset(item["groups"]): item["weights"] for item in content["links"]
         }
-        return cls(links, content["evidence"])
+        return cls(links, content["evidence"], content["follow"])
 
     def score(self, features: Mapping[str, Array], groups: frozenset[str]) -> Array:
         """Return the log odds of gaps, (n,)."""
@@ -465,8 +475,8 @@ def _compute_features(
         "both at the rim": np.minimum(*rims),
         "frames at the rim": np.minimum(*rims) * frames,
         "covered": _measure_cover(tracks, scales, source, target),
-        "track before": np.log(_run_length(tracks, source, forward=False)),
-        "track after": np.log(_run_length(tracks, target, forward=True)),
+        "track before": np.log(measure_run_length(tracks, source, forward=False)),
+        "track after": np.log(measure_run_length(tracks, target, forward=True)),
     }
     volume = links.columns.get("volume")
     if volume is not None:
@@ -481,24 +491,76 @@ def _compute_features(
 
 
 def measure_rim(links: MovieLinks, nodes: NodeIds) -> Array:
-    """Return how near nodes are to the rim of the field, (n,): exp(−diameters).
+    """Return how near nodes are to the rim of the field, (n,): exp(−distance).
 
-    The field is where the movie's cells are. It ends at the border of the images, or
-    inside of it if the cells there were left out.
+    The field is where the centers of cells are. It ends at the border of the images, or
+    inside of it if the cells there were left out. The unit is the diameter of a cell,
+    but no more than the distance within which a tenth of the cells are: where cells are
+    large beside the field, most of them are not at its rim.
     """
     levels = (RIM_QUANTILE, 1 - RIM_QUANTILE)
     low, high = np.quantile(links.position, levels, axis=0)
-    place = links.position[nodes]
-    distance = np.minimum(place - low, high - place).min(axis=1)
+    depth = np.minimum(links.position - low, high - links.position).min(axis=1)
+    depth = np.maximum(depth, 0.0)
     diameter = links.typical_volume ** (1 / links.position.shape[1])
-    return np.asarray(np.exp(-np.maximum(distance, 0.0) / diameter))
+    unit = min(diameter, float(np.quantile(depth, RIM_SHARE)))
+    return np.asarray(np.exp(-depth[nodes] / max(unit, 1e-3 * diameter)))
+
+
+class Field(NamedTuple):
+    """The part of the images in which cells have masks.
+
+    It ends at the border of the images, or inside of it. A cell has a mask as long as a
+    part of it is inside.
+    """
+
+    low: Array
+    """(ndim,) least coordinates at which the box of a cell ends."""
+    high: Array
+    """Largest ones at which it begins."""
+    diameter: float
+    """Of a typical cell."""
+    step: float
+    """Median step of a cell from one frame to the next."""
+
+    @classmethod
+    def of(cls, links: MovieLinks) -> Self:
+        """Return the field of a movie."""
+        moves = np.flatnonzero(links.successor != NO_NODE)
+        diameter = links.typical_volume ** (1 / links.position.shape[1])
+        step = 0.0
+        if len(moves):
+            way = links.position[links.successor[moves]] - links.position[moves]
+            step = float(np.median(np.linalg.norm(way, axis=1)))
+        low, high = links.limits
+        return cls(low, high, diameter, max(step, SMALLEST_CHANGE * diameter))
+
+    def measure_depth(self, low_end: Array, high_end: Array) -> Array:
+        """Return how far cells are from leaving, (n,); negative outside.
+
+        Parameters
+        ----------
+        low_end, high_end : ndarray of shape (n, ndim)
+            Of the box of each cell.
+        """
+        inside = np.minimum(high_end - self.low, self.high - low_end)
+        return np.asarray(inside.min(axis=-1))
+
+    def describe(self, depth: float) -> dict[str, float]:
+        """Return features of a cell at a depth."""
+        inside = max(depth, 0.0)
+        return {
+            "rim": float(np.exp(-inside / self.diameter)),
+            "rim in steps": float(np.exp(-inside / (N_STEPS * self.step))),
+            "outside": min(depth, 0.0) / self.diameter,
+        }
 
 
 RUN_LENGTH = 8
 """Frames over which a track before or after a gap is followed."""
 
 
-def _run_length(tracks: TrackLinks, nodes: NodeIds, forward: bool) -> Array:
+def measure_run_length(tracks: TrackLinks, nodes: NodeIds, forward: bool) -> Array:
     """(n,) how many frames a track lasts from nodes on, up to `RUN_LENGTH`."""
     following = tracks.successor
     if not forward:
@@ -554,11 +616,10 @@ def find_gaps(
         By source.
     """
     known = GapLinks.empty()
-    excluded = np.zeros(len(links), dtype=bool)
     forbidden: set[tuple[int, int]] = set()
     if annotations is not None:
         known, forbidden = _read_annotated(links, annotations)
-        excluded = _find_fixed(links, annotations)
+    excluded = find_fixed(links, annotations)
     candidates = GapCandidates.find(links, max_gap, excluded)
     if not len(candidates.end_row):
         return known
@@ -625,13 +686,15 @@ def _read_annotated(
     return known, set(pairs)
 
 
-def _find_fixed(links: MovieLinks, annotations: Annotations) -> Mask:
+def find_fixed(links: MovieLinks, annotations: Annotations | None) -> Mask:
     """(n,) nodes that are annotated to appear, disappear, or be the end of a gap."""
+    fixed = np.zeros(len(links) + 1, dtype=bool)
+    if annotations is None:
+        return fixed[:-1]
     pairwise = annotations.to_pairwise()
     kinds = (Event.APPEAR, Event.DISAPPEAR)
     is_end = np.isin(pairwise.events.event, kinds) & pairwise.happened
     sources, targets = links.event_nodes(pairwise.events[is_end])
-    fixed = np.zeros(len(links) + 1, dtype=bool)
     fixed[sources] = True
     fixed[targets] = True
     return fixed[:-1]

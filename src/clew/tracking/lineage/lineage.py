@@ -74,6 +74,28 @@ class RecoveredCells:
             masks=[self.masks[row] for row in rows] if len(self.masks) else [],
         )
 
+    def join(self, other: Self) -> Self:
+        """Return both, sorted by frame, then label."""
+        order = np.lexsort(
+            (
+                np.append(self.label, other.label),
+                np.append(self.frame, other.frame),
+            )
+        )
+        return replace(
+            self,
+            frame=np.append(self.frame, other.frame),
+            label=np.append(self.label, other.label),
+            position=np.concatenate([self.position, other.position]),
+            columns={
+                name: np.append(column, other.columns[name])
+                for name, column in self.columns.items()
+            },
+            probability=np.append(self.probability, other.probability),
+            corner=np.concatenate([self.corner, other.corner]),
+            masks=[*self.masks, *other.masks],
+        )[order]
+
     def within(self, frames: range) -> Self:
         """Return the cells of some frames, counted from the first of these."""
         rows = np.searchsorted(self.frame, [frames.start, frames.stop]).tolist()
@@ -323,9 +345,10 @@ class Lineage:
         if self.recovered is None or not is_recovered.any():
             return self
         source, target = self.sources[:, 0], self.targets[:, 0]
-        leads_in = is_recovered[target] & ~is_recovered[source]
-        leads_out = is_recovered[source] & ~is_recovered[target]
         dropped = is_recovered[source] | is_recovered[target]
+        is_link = (source != NO_NODE) & (target != NO_NODE)
+        leads_in = is_link & is_recovered[target] & ~is_recovered[source]
+        leads_out = is_link & is_recovered[source] & ~is_recovered[target]
         back = np.full(len(is_recovered), NO_NODE, dtype=np.int32)
         back[source[leads_out]] = target[leads_out]
         after = back[target[leads_in]]  # NO_NODE where the gap is longer than a frame

@@ -121,6 +121,9 @@ class MovieLinks:
     """All events but moves, sorted by frame."""
     weight_norm: float
     typical_volume: float
+    limits: Array
+    """(2, ndim) least coordinates at which the box of a cell ends, and largest ones at
+    which it begins."""
     changed_moves: NodeEvents = field(default_factory=lambda: NodeEvents.join([]))
     """Moves that differ from the solutions of the frame pairs, sorted by frame."""
 
