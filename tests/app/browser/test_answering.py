@@ -154,7 +154,9 @@ def test_undo_asks_the_question_again(annotator):
     asked = annotator.asked()
     assert asked != first
     if asked != second:  # clew learned from the first answer that it is not so
-        annotator.page.wait_for_function(IS_NOT_PREDICTED, arg=[second[0], _key(second)])
+        annotator.page.wait_for_function(
+            IS_NOT_PREDICTED, arg=[second[0], _key(second)]
+        )
 
 
 IS_NOT_PREDICTED = """async ([frame, key]) => {

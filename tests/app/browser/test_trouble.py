@@ -207,7 +207,7 @@ def test_question_answered_elsewhere_is_replaced_and_no_key_answers_the_next(
 ):
     """An answer to what was on display would have replaced that of the other window."""
     page = annotator.page
-    frame, _, source, target, _ = annotator.skip_to("move")
+    frame, _, source, _, _ = annotator.skip_to("move")
     page.evaluate(FAST_FINGER)
     another.look_at(frame, source[0])
     another.press("d")
