@@ -117,7 +117,10 @@ def simulate(
         typer.Option("--random", help="Draw all other settings of the kind at random."),
     ] = False,
 ) -> None:
-    """Simulate a movie: images, label images with segmentation errors, and the truth."""
+    """Simulate a movie and its true lineage.
+
+    The label images have segmentation errors.
+    """
     from clew.simulation.simulate import random_settings, settings_of
     from clew.simulation.write import write_simulation
 
@@ -211,7 +214,10 @@ def sample(
     spacing: Spacing = None,
     sparse: Sparse = False,
 ) -> None:
-    """Draw a stratified random sample of a lineage as annotations."""
+    """Draw random events of a lineage as annotations.
+
+    The sample is stratified: it has the same share of each kind of event.
+    """
     from clew.annotation.sampling import sample as draw
     from clew.tracking.io.annotations import (
         read_annotation_table,
@@ -355,7 +361,10 @@ def describe_counts(events: object) -> str:
 def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file.")],
 ) -> None:
-    """Show the content of a .clew file: model or tracker, loss, λ and certificate."""
+    """Show the content of a .clew file.
+
+    It names the model or tracker, the loss, λ and the certificate of the fit.
+    """
     from clew.estimators import persistence
 
     about = persistence.describe_file(file)

@@ -52,7 +52,11 @@ def demo(
     ] = 0,
     jobs: Jobs = -1,
 ) -> None:
-    """Simulate a movie, annotate a part of it, learn, track, evaluate, and write report.html."""
+    """Run all steps on a simulated movie.
+
+    Simulate a movie, annotate a part of it, learn, track, evaluate, and write
+    report.html.
+    """
     import numpy as np
 
     from clew.annotation.sampling import sample

@@ -37,6 +37,31 @@ COMMANDS = (
     "info",
     "demo",
 )
+MANY_OPTIONS = 15
+"""From this number on, the help of a command has sections."""
+SECTIONS = {
+    "Movie": (
+        "labels",
+        "images",
+        "radius",
+        "spacing",
+        "channel",
+        "sparse",
+        "frames",
+        "links",
+        "columns",
+    ),
+    "Tracking": ("events", "neighbours", "reach", "max_gap", "fill"),
+    "Computing": (
+        "jobs",
+        "workers",
+        "cluster",
+        "memory_per_worker",
+        "profile",
+        "no_cache",
+    ),
+}
+"""Sections of the help, with the parameters in them; others are under "Options"."""
 DEBUG = "--debug"
 PRINTING = (errno.ENOSPC, errno.EIO)
 """Errors of writing to stdout or stderr; errors of files name the file."""
@@ -78,9 +103,29 @@ class _Group(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """Refuse an option that is given twice; otherwise the last value would win silently."""
+    """A command whose options are given once each, with sections in a long help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the options by section."""
+        options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
+        if len(options) < MANY_OPTIONS:
+            super().format_options(ctx, formatter)
+            return
+        rows: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        rows |= {title: [] for title in SECTIONS}
+        for param in self.get_params(ctx):
+            titles = [title for title, names in SECTIONS.items() if param.name in names]
+            title = titles[0] if titles else "Options"
+            if param not in options:
+                title = "Arguments"
+            rows[title].append(param.get_help_record(ctx))
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([row for row in records if row is not None])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option that is given twice; typer takes the last value."""
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         once = [
             one

@@ -215,7 +215,7 @@ def track(
 def choose_formats(
     formats: list[str] | None, movie: Movie | DetectionTable
 ) -> list[str]:
-    """Check the formats that are asked for, or choose those of the movie."""
+    """Check the requested formats, or choose those of the movie."""
     from clew.tracking.io.results import check_formats, default_formats
 
     if formats is None:

@@ -105,9 +105,9 @@ def train(
     profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Learn tracking weights from annotated events of one or more movies.
+    """Learn tracking weights from annotated events.
 
-    Several movies: clew train A B -a A.csv -a B.csv.
+    With several movies: clew train A B -a A.csv -a B.csv.
     """
     from clew.estimators import persistence
     from clew.tracking.candidates.candidates import NEIGHBOURS

@@ -35,7 +35,7 @@ def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function together with each kernel that calls it.
 
-    This takes less time than a function of its own, if few call it.
+    This takes less time than a separate function, if few kernels call it.
     """
     return _compile(function, no_cpython_wrapper=True, inline="always")
 

@@ -209,7 +209,7 @@ class Faults:
         rows : array-like of int of shape (k,)
             Numbers of the rows, as in the file.
         describe : callable
-            Describes the i-th of them; called for those that are shown only.
+            Describes the i-th of them; called only for those that are shown.
         """
         numbers = np.asarray(rows)
         self._count += len(numbers)
