@@ -147,8 +147,22 @@ def simulated_3d(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="session")
+def source(simulated: SimpleNamespace) -> object:
+    """The measured cells of `simulated`; not to be changed."""
+    from clew.tracking.measurement.measure import measure_movie
+
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
+
+
+@pytest.fixture(scope="session")
 def learned(simulated: SimpleNamespace) -> object:
     """A tracker that learned from a quarter of the events of `simulated`."""
     from clew.tracking.tracker import Tracker
 
     return Tracker(lam=100.0, cache=None, n_jobs=1).fit(simulated.movie, simulated.some)
+
+
+@pytest.fixture(scope="session")
+def lineage(simulated: SimpleNamespace, learned: object) -> object:
+    """The lineage of `simulated` by `learned`."""
+    return learned.track(simulated.movie)

@@ -45,13 +45,6 @@ class WorkerInThread:
         pass
 
 
-@pytest.fixture(scope="module")
-def source(simulated):
-    from clew.tracking.measurement.measure import measure_movie
-
-    return measure_movie(simulated.movie, cache=None, n_jobs=1)
-
-
 @pytest.fixture
 def annotator(simulated, source, tmp_path):
     from clew.annotation.session import MovieSession

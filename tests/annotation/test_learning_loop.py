@@ -18,7 +18,6 @@ from clew.annotation.worker import (
     WorkerMovie,
 )
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure_movie
 from tests.app.conftest import no_loop
 
 NOTHING = Annotations.of(EventTable.empty())
@@ -29,11 +28,6 @@ PATIENCE = 120
 def own_loop():
     with no_loop():
         yield
-
-
-@pytest.fixture(scope="module")
-def source(simulated):
-    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,8 @@ from clew.annotation.questions import (
 from clew.errors import InputError
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure_movie
 
 NOTHING = Annotations.of(EventTable.empty())
-
-
-@pytest.fixture(scope="module")
-def source(simulated):
-    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 @pytest.fixture(scope="module")

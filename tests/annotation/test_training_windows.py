@@ -18,11 +18,6 @@ from clew.tracking.tracker import Tracker
 NOTHING = Annotations.of(EventTable.empty())
 
 
-@pytest.fixture(scope="module")
-def source(simulated):
-    return measure_movie(simulated.movie, cache=None, n_jobs=1)
-
-
 SMALL = LearnerSettings(window=5, pseudo_window=9)
 """Windows that are smaller than the frames of the movie."""
 

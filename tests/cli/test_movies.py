@@ -21,8 +21,8 @@ def some(simulated, tmp_path):
     return tmp_path / "some.csv"
 
 
-def test_several_movies_are_learned_from_together(simulated, learned, some, tmp_path):
-    write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
+def test_several_movies_are_learned_from_together(simulated, lineage, some, tmp_path):
+    write_track_table(tmp_path / "cells.csv", lineage)
     told = done(
         "train",
         simulated.path,

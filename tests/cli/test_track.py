@@ -193,8 +193,8 @@ def test_annotations_are_kept_to(simulated, weights, tmp_path):
     assert np.isin(gone, events.row_keys()).all()
 
 
-def test_a_table_of_detections(simulated, learned, tmp_path):
-    write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
+def test_a_table_of_detections(lineage, tmp_path):
+    write_track_table(tmp_path / "cells.csv", lineage)
     result = done(
         "track",
         tmp_path / "cells.csv",
@@ -211,9 +211,8 @@ def test_a_table_of_detections(simulated, learned, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_points_without_labels_are_tracked_and_evaluated(simulated, learned, tmp_path):
+def test_points_without_labels_are_tracked_and_evaluated(simulated, lineage, tmp_path):
     """The way of someone who has t, y, x alone: results are compared with a truth in masks, and in a table."""
-    lineage = learned.track(simulated.movie)
     points = np.column_stack([lineage.frame, lineage.position])
     np.savetxt(
         tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments=""
@@ -244,9 +243,8 @@ def test_points_without_labels_are_tracked_and_evaluated(simulated, learned, tmp
     assert "distance is -1" in told
 
 
-def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
+def test_points_with_a_radius_have_masks(simulated, lineage, tmp_path):
     """With discs, results are label images too, and the report has pictures; evaluation goes by positions."""
-    lineage = learned.track(simulated.movie)
     points = np.column_stack([lineage.frame, lineage.position])
     np.savetxt(
         tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments=""
@@ -316,9 +314,9 @@ def test_frames_that_count_from_1_are_said(tmp_path):
 
 
 def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for(
-    simulated, learned, tmp_path
+    lineage, tmp_path
 ):
-    write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
+    write_track_table(tmp_path / "cells.csv", lineage)
     done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "--no-report")
     assert {names.EVENTS, names.TRACKS} <= {
         path.name for path in (tmp_path / "r").iterdir()
@@ -326,8 +324,7 @@ def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for
     assert not (tmp_path / "r" / names.RESULT).exists()
 
 
-def test_a_table_of_detections_learns_from_a_geff(simulated, learned, tmp_path):
-    lineage = learned.track(simulated.movie)
+def test_a_table_of_detections_learns_from_a_geff(lineage, tmp_path):
     write_track_table(tmp_path / "cells.csv", lineage)
     write_geff(tmp_path / "a.geff", lineage)
     result = done(

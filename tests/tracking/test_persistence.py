@@ -28,12 +28,12 @@ def rewrite(file, change):
     storage.write_document(file, document.kind, document.meta, document.arrays)
 
 
-def test_what_comes_back_tracks_the_same(file, learned, simulated):
+def test_what_comes_back_tracks_the_same(file, learned, simulated, lineage):
     back = clew.load(file)
     assert isinstance(back, Tracker)
     assert np.array_equal(back.coef_, learned.coef_)
     back.set_params(cache=None, n_jobs=1)
-    one, two = back.track(simulated.movie), learned.track(simulated.movie)
+    one, two = back.track(simulated.movie), lineage
     assert np.array_equal(one.events.row_keys(), two.events.row_keys())
     assert np.array_equal(one.confidence, two.confidence)
     for name in (

@@ -153,11 +153,6 @@ def test_a_file_with_other_quantiles_is_refused(learned, tmp_path, values, monke
 # ---- kinds of events
 
 
-@pytest.fixture(scope="module")
-def source(simulated):
-    return Tracker(cache=None, n_jobs=1).measure(simulated.movie)
-
-
 def kinds_of(source, w, known=()):
     profile = estimate_profile(source, source.has)
     return decide_events(source, profile, w, known_events=frozenset(known)).event_kinds

@@ -37,19 +37,18 @@ def positions_of(simulated, with_volume=False):
     )
 
 
-def test_a_quarter_of_the_events_teaches_the_others(simulated, learned):
+def test_a_quarter_of_the_events_teaches_the_others(simulated, learned, lineage):
     unseen = ~np.isin(
         simulated.known.events.row_keys(), simulated.some.events.row_keys()
     )
-    loss = compute_task_loss(simulated.known[unseen], learned.track(simulated.movie))
+    loss = compute_task_loss(simulated.known[unseen], lineage)
     assert loss.total < 0.03  # random weights miss nearly all
     assert learned.n_annotated_ == len(simulated.some)
     assert learned.n_pairs_ == len(np.unique(simulated.some.events.frame))
     assert learned.result_.converged
 
 
-def test_the_lineage_is_of_the_whole_movie(simulated, learned):
-    lineage = learned.track(simulated.movie)
+def test_the_lineage_is_of_the_whole_movie(simulated, lineage):
     labels = [
         np.unique(simulated.movie.label(t)) for t in range(simulated.movie.n_frames)
     ]
@@ -60,17 +59,16 @@ def test_the_lineage_is_of_the_whole_movie(simulated, learned):
     assert lineage.confidence.min() >= -1e-9
 
 
-def test_the_same_on_any_number_of_threads(simulated, learned):
-    one = learned.track(simulated.movie)
+def test_the_same_on_any_number_of_threads(simulated, learned, lineage):
     two = clone(learned).set_params(n_jobs=2).fit(simulated.movie, simulated.some)
     assert np.array_equal(two.coef_, learned.coef_)
     other = two.track(simulated.movie)
-    assert np.array_equal(one.events.row_keys(), other.events.row_keys())
-    assert np.array_equal(one.confidence, other.confidence)
+    assert np.array_equal(lineage.events.row_keys(), other.events.row_keys())
+    assert np.array_equal(lineage.confidence, other.confidence)
 
 
-def test_a_path_a_movie_and_its_measurements_are_the_same(simulated, learned):
-    by_movie = learned.track(simulated.movie).events.row_keys()
+def test_a_path_a_movie_and_its_measurements_are_the_same(simulated, learned, lineage):
+    by_movie = lineage.events.row_keys()
     assert np.array_equal(
         learned.track(str(simulated.path)).events.row_keys(), by_movie
     )
@@ -113,10 +111,9 @@ def test_three_dimensions(simulated_3d):
     assert compute_task_loss(simulated_3d.known, lineage).total < 0.1
 
 
-def test_annotations_are_kept_to(simulated, learned):
-    free = learned.track(simulated.movie)
-    moves = np.flatnonzero(free.events.event == Event.MOVE)[:1]
-    ((frame, _, (source,), (target,)),) = free.events[moves]
+def test_annotations_are_kept_to(simulated, learned, lineage):
+    moves = np.flatnonzero(lineage.events.event == Event.MOVE)[:1]
+    ((frame, _, (source,), (target,)),) = lineage.events[moves]
     ended = Annotations.of(
         EventTable.of(
             [
@@ -127,16 +124,17 @@ def test_annotations_are_kept_to(simulated, learned):
     )
     bound = learned.track(simulated.movie, annotations=ended)
     assert np.isin(ended.events.row_keys(), bound.events.row_keys()).all()
-    denied = Annotations.of(free.events[moves], False)
+    denied = Annotations.of(lineage.events[moves], False)
     assert not np.isin(
         denied.events.row_keys(),
         learned.track(simulated.movie, annotations=denied).events.row_keys(),
     ).any()
 
 
-def test_annotations_that_no_lineage_can_keep_to_name_their_frames(simulated, learned):
-    free = learned.track(simulated.movie)
-    last = free.events.frame == 3
+def test_annotations_that_no_lineage_can_keep_to_name_their_frames(
+    simulated, learned, lineage
+):
+    last = lineage.events.frame == 3
     # every fate that cell 1 of frame 3 could have is denied
     pairs = learned.pairs(learned.measure(simulated.movie), learned.groups_)
     pair = pairs.build(3)

@@ -63,11 +63,6 @@ def test_other_units_are_told():
         )
 
 
-@pytest.fixture(scope="module")
-def lineage(simulated, learned):
-    return learned.track(simulated.movie)
-
-
 def test_masks_and_positions_of_one_result_agree(tmp_path, simulated, lineage):
     """Against itself the same is found, whichever side is a table; of merges, tracks say something else than events."""
     write_results(tmp_path / "m", lineage, simulated.movie, ["ctc", "csv"])

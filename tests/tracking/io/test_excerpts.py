@@ -68,8 +68,8 @@ def test_a_cut_lineage_is_a_lineage(simulated):
         assert np.array_equal(np.sort(alive), np.setdiff1d(truth.masks[FIRST + t], [0]))
 
 
-def test_a_part_of_a_truth_is_evaluated(simulated, learned, part):
-    whole = evaluate(learned.track(simulated.movie), simulated.truth, simulated.movie)
+def test_a_part_of_a_truth_is_evaluated(simulated, learned, part, lineage):
+    whole = evaluate(lineage, simulated.truth, simulated.movie)
     some = evaluate(
         learned.track(part), simulated.truth, part, frames=range(FIRST, END)
     )
@@ -79,8 +79,7 @@ def test_a_part_of_a_truth_is_evaluated(simulated, learned, part):
         evaluate(learned.track(part), simulated.truth, part, frames=range(10, 15))
 
 
-def test_a_part_of_a_table(simulated, learned):
-    lineage = learned.track(simulated.movie)
+def test_a_part_of_a_table(lineage):
     table = DetectionTable(
         lineage.frame,
         lineage.label,

@@ -18,11 +18,6 @@ from clew.tracking.io.results import check_formats, write_results
 from clew.tracking.tracker import Tracker
 
 
-@pytest.fixture(scope="module")
-def lineage(simulated, learned):
-    return learned.track(simulated.movie)
-
-
 @pytest.fixture
 def written(tmp_path, simulated, lineage):
     write_results(tmp_path / "result", lineage, simulated.movie, list(names.FORMATS))

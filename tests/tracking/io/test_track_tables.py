@@ -130,9 +130,8 @@ def test_a_table_of_detections_is_none(tmp_path):
         read_track_table(written(tmp_path, "frame,track,y,x\n"))
 
 
-def test_what_clew_writes_of_a_lineage(tmp_path, simulated, learned):
+def test_what_clew_writes_of_a_lineage(tmp_path, simulated, lineage):
     """Tables and masks say the same of the same movie; napari's tracks end at each branch."""
-    lineage = learned.track(simulated.movie)
     write_ctc_result(tmp_path / "masks", simulated.movie, lineage)
     masks = open_lineage(tmp_path / "masks")
     assert isinstance(masks, CtcLineage)
