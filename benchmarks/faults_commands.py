@@ -76,7 +76,7 @@ def answer(address: str, n: int) -> int:
     connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=60)
     headers = {"X-Clew-Token": token, "Content-Type": "application/json"}
 
-    def ask(path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    def ask(path: str, body: dict[str, Any] | None = None) -> Any:
         connection.request(
             "POST" if body else "GET",
             f"/api/movies/0/{path}",
@@ -84,14 +84,17 @@ def answer(address: str, n: int) -> int:
             headers,
         )
         reply = connection.getresponse()
-        return reply.status, json.loads(reply.read())
+        content = reply.read()
+        if reply.status != 200:  # a server that is ending
+            raise http.client.HTTPException(f"status {reply.status}")
+        return json.loads(content)
 
     acknowledged = 0
     with (
         contextlib.suppress(OSError, http.client.HTTPException),
         contextlib.closing(connection),
     ):
-        revision = ask("status")[1]["revision"]
+        revision = ask("status")["revision"]
         for k, (frame, event, sources, targets) in enumerate(ANSWERS[:n]):
             said = {
                 "frame": frame,
@@ -101,12 +104,10 @@ def answer(address: str, n: int) -> int:
                 "happened": True,
             }
             # the key is the same in every run: an answer that is sent again is kept once
-            code, reply = ask(
+            reply = ask(
                 "answers",
                 {**said, "key": f"answer-{k}", "revision": revision, "replace": False},
             )
-            if code != 200:
-                break
             acknowledged, revision = k + 1, reply["revision"]
     return acknowledged
 
