@@ -22,9 +22,9 @@ from clew.tracking.report import (
     plot_weights,
 )
 from clew.tracking.report.doubts import draw_crops, group_least_certain, render_doubts
+from clew.tracking.report.figures import Forest, rank_confidence
 from clew.tracking.report.markup import escape_text, format_number
 from clew.tracking.report.page import render_evaluation
-from clew.tracking.report.tree import Forest, rank_confidence
 
 # six frames, one cell that divides, one that goes, one that comes, two that merge and part again:
 #   frame   0    1    2      3      4      5

@@ -43,8 +43,7 @@ from clew.tracking.lineage.splits import (
     find_torn_events,
     repair_torn_masks,
 )
-from clew.tracking.lineage.track_ids import assign_track_ids
-from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.lineage.tracks import Tracks, assign_track_ids
 from clew.tracking.measurement.regions import support_directions
 from clew.tracking.solve import PairSolution
 from clew.tracking.training.calibration import (

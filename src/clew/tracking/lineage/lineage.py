@@ -14,8 +14,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
 from clew.tracking.lineage.links import NO_NODE, find_heads
-from clew.tracking.lineage.track_ids import assign_track_ids
-from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.lineage.tracks import Tracks, assign_track_ids
 from clew.utils.validation import check_int, short_repr
 
 if TYPE_CHECKING:
@@ -417,7 +416,7 @@ class Lineage:
         max_tracks : int
             Largest number of lines.
         """
-        from clew.tracking.report.tree import plot_lineage
+        from clew.tracking.report.figures import plot_lineage
 
         return plot_lineage(self, max_tracks)
 

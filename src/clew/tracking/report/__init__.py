@@ -4,10 +4,10 @@ from clew.tracking.report.figures import (
     WeightRow,
     make_weight_rows,
     plot_events,
+    plot_lineage,
     plot_weights,
 )
 from clew.tracking.report.page import make_report
-from clew.tracking.report.tree import plot_lineage
 
 __all__ = [
     "WeightRow",

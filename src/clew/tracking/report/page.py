@@ -15,7 +15,13 @@ from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.doubts import render_doubts
-from clew.tracking.report.figures import make_weight_rows, plot_events, plot_weights
+from clew.tracking.report.figures import (
+    Forest,
+    make_weight_rows,
+    plot_events,
+    plot_lineage,
+    plot_weights,
+)
 from clew.tracking.report.markup import (
     NOTHING,
     STYLE,
@@ -24,7 +30,6 @@ from clew.tracking.report.markup import (
     format_number,
     render_svg,
 )
-from clew.tracking.report.tree import Forest, plot_lineage
 from clew.tracking.training.calibration import expected_wrong
 
 if TYPE_CHECKING:  # not needed where there is no truth
