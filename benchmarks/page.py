@@ -7,6 +7,7 @@
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
     python benchmarks/page.py day [--actions 200]
     CLEW_DATA=… python benchmarks/page.py grow [MOVIE …]
+    CLEW_DATA=… python benchmarks/page.py estimate --folder FOLDER KIND …
 
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
 pictures, and from the key to predictions by weights that know the answer. `first` starts the page, on a movie that is new, measured, or was
@@ -15,7 +16,8 @@ requests that the page sends, the suggested questions or events in random order,
 movie, and how many events are wrong beside what the page says of it. `kills` ends the server by SIGKILL at random
 moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. `edits`
 measures what an edit of masks costs in the server. `day` is 24 rounds of two tabs that answer, edit, undo and look, with
-the worker killed now and then: memory, threads, open files and lost changes. `grow` removes cells of movies and clicks where they were. Everything is written into a temporary folder.
+the worker killed now and then: memory, threads, open files and lost changes. `grow` removes cells of movies and clicks where they were. `estimate` compares
+the estimate of wrong events with the truth, without a server. Everything is written into a temporary folder.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 from page_annotator import annotator
 from page_day import day
 from page_edits import edits
+from page_estimate import estimate
 from page_first import first
 from page_grow import grow
 from page_kills import kills
@@ -120,6 +123,14 @@ def main() -> None:
     )
     seven.add_argument("--only", default="", help="the beginning of a movie's name")
     seven.add_argument("--repeat", type=int, default=1)
+    eight = commands.add_parser("estimate")
+    eight.set_defaults(run=estimate)
+    eight.add_argument("kinds", nargs="+", help="as in kinds.py")
+    eight.add_argument(
+        "--folder", type=Path, required=True, help="where movies are, or are made"
+    )
+    eight.add_argument("--answers", type=int, nargs="+", default=[0, 25, 50, 100, 200])
+    eight.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.run(options)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clew.annotation import progress
 from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Correction
 from clew.annotation.progress import CURVE, check_prediction, event_probabilities
@@ -46,7 +47,10 @@ def expected(solved):
     return NOBODY.chance_wrong(kinds, 1 - event_probabilities(solved.values())).sum()
 
 
-def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serve):
+def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(
+    serve, monkeypatch
+):
+    monkeypatch.setattr(progress, "ENOUGH_CHECKS", 6)
     with serve() as page:
         assert get(page, "/status")["wrong"] is None
         predict_all(page)
@@ -54,6 +58,7 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         assert 0 <= first["low"] <= first["number"] <= first["high"] <= first["events"]
         solved = page.session.predictions.by_frame
         assert first["number"] == pytest.approx(expected(solved), abs=0.06)
+        assert not first["checked"]  # a guess from other movies
         assert first["events"] == sum(len(one.events) for one in solved.values())
         finish_learning(page)
         for n, frame in enumerate(range(0, 12, 2)):  # all of them as predicted
@@ -65,6 +70,7 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         status = get(page, "/status?target=1")
         assert status["wrong"]["number"] < first["number"]
         assert status["wrong"]["until"] <= first["until"]
+        assert status["wrong"]["checked"]
         finish_learning(page)
         assert [point[0] for point in get(page, "/status")["curve"]] == [0, 6]
         checks = [entry.check for entry in page.session.store.active_entries()]

@@ -30,6 +30,9 @@ CURVE = "curve"
 """The setting in a store that has the estimates so far."""
 MAX_POINTS = 300
 """Of the curve; beyond, every other point of the older half is dropped."""
+ENOUGH_CHECKS = 25
+"""Answers to questions after which the estimate is one of this movie; before, it is
+little more than what holds of other movies."""
 Point = list[float]
 """Answers, wrong events, and the interval of these."""
 
@@ -73,6 +76,7 @@ class Progress:
             "high": round(expected.high),
             "events": expected.n_events,
             "until": until,
+            "checked": len(checks) >= ENOUGH_CHECKS,
         }
 
     def needs_point(self, n_answers: int) -> bool:

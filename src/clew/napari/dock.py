@@ -633,6 +633,8 @@ class AnnotationDock:
                 f"About {estimate['number']:.0f} of {estimate['events']} events are "
                 f"wrong ({estimate['low']} to {estimate['high']})."
             )
+            if not estimate["checked"]:
+                text += " This is a guess until about 25 questions are answered."
         self.panel.errors.setText(text)
 
     def export(self, kind: ExportKind, path: str = "") -> None:

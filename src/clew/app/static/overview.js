@@ -45,7 +45,7 @@ function show(movies) {
   });
 }
 
-const interval = ({ number, low, high }) => `≈ ${Math.round(number)} (${low}–${high})`;
+const interval = ({ number, low, high, checked }) => `≈ ${Math.round(number)} (${low}–${high}${checked ? "" : ", a guess"})`;
 
 /** About how many events are wrong, or how far tracking is. */
 const found = ({ wrong, tracked, pairs }) => (wrong ? `${interval(wrong)} of ${wrong.events.toLocaleString("en")}` : `tracking, ${tracked} of ${pairs}`);

@@ -24,12 +24,14 @@ export function showProgress() {
   find("outdated").textContent = [asked, aside].filter(Boolean).join(" ");
 }
 
+const HOW = "Estimated from the probability of each event, and from how often your answers showed that a prediction was wrong.";
+
 /** About how many events are wrong now, how sure that is, and what it takes to have fewer. */
 function showEstimate() {
   const { wrong, target } = state;
   find("wrong").textContent = wrong ? `≈ ${Math.round(wrong.number)}` : "–";
-  find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}` : "errors: known when all is tracked";
-  find("wrong").title = wrong ? `90 % interval: ${wrong.low} to ${wrong.high}. Estimated from the probability of each event, and from how often your answers showed that a prediction was wrong.` : "";
+  find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}${wrong.checked ? "" : ", a guess"}` : "errors: known when all is tracked";
+  find("wrong").title = !wrong ? "" : wrong.checked ? `90 % interval: ${wrong.low} to ${wrong.high}. ${HOW}` : `A guess from other movies, until you have answered about 25 questions. ${HOW}`;
   find("until").parentElement.hidden = !wrong;
   const enough = wrong && wrong.number < target;
   find("until").textContent = !wrong ? "" : enough ? "likely now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;

@@ -24,7 +24,7 @@ export const state = {
   canUndo: false,
   canRedo: false,
   learning: false,
-  wrong: null, // {number, low, high, events, until}: about how many events are wrong, and answers until fewer than the target
+  wrong: null, // {number, low, high, events, until, checked}: about how many events are wrong, answers until fewer than the target, and whether answers have checked it
   curve: [], // [[answers, number, low, high], …]
   target: Number(localStorage.getItem("clew-target")) || 10, // wrong events that the person would put up with
   tracked: 0, // frame pairs that were tracked so far, of `pairs`
