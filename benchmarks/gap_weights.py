@@ -4,10 +4,12 @@ Movies of all simulated kinds with random settings lose 5 % of their masks, half
 movies at random and half in runs. Of every second two movies, only the cells of a field
 of interest have masks, as in the Cell Tracking Challenge: a cell that leaves the field
 and comes back is another one. A logistic regression learns which pairs of an end and a
-beginning are the same cell. Prints precision and recall with each kind left out, and
-writes src/clew/tracking/training/gap_weights.json.
+beginning are the same cell, another one what images show of the cells between them, and
+a third one when to stop following an end into the image; movies that keep all masks are
+among its examples. Prints precision and recall with each kind left out, and writes
+src/clew/tracking/training/gap_weights.json.
 
-    python benchmarks/gap_weights.py [--seeds 0 1 …] [--folder FOLDER]
+    python benchmarks/gap_weights.py [--seeds 0 1 …] [--complete 0 2] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from holes import SIMULATED, remove_masks
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
@@ -29,11 +32,12 @@ from clew.simulation.write import write_simulation
 from clew.tracking.blocks import MovieProblem
 from clew.tracking.evaluation.matching import match_frames
 from clew.tracking.io.ctc import open_ctc_lineage
-from clew.tracking.lineage import fill, gaps
-from clew.tracking.lineage.build import LEAST_PROBABILITY, join_events
+from clew.tracking.lineage import fill, follow, gaps
+from clew.tracking.lineage.build import LEAST_PROBABILITY, insert_runs, join_events
 from clew.tracking.lineage.gaps import (
     INTENSITY,
     SIZE,
+    Field,
     GapCandidates,
     GapLinks,
     GapWeights,
@@ -47,6 +51,8 @@ from clew.tracking.training import generic_weights
 TARGET = Path(generic_weights.__file__).with_name(gaps.FILE)
 GROUPS = (frozenset(), frozenset({SIZE}), frozenset({SIZE, INTENSITY}))
 REGULARIZATION = 10.0
+RATE = "rate of holes"
+"""The logarithm of a prior: its weight is 1."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,18 @@ def count_visits(truth: Any, margin: int) -> dict[tuple[int, int], tuple[int, in
     return visits
 
 
+def number_visits(visits: dict[tuple[int, int], tuple[int, int]]) -> dict[Any, int]:
+    """Numbers from 1 of cells, each visit of the field being one."""
+    return {visit: 1 + k for k, visit in enumerate(sorted(set(visits.values())))}
+
+
+def margin_of(labels: Any, seed: int) -> int:
+    """Pixels around the field of interest; 0 if all cells are of interest."""
+    if not seed // 2 % 2:
+        return 0
+    return choose_margin(labels, np.random.default_rng([seed, 1]))
+
+
 class Solved(NamedTuple):
     """A movie that lost masks, its links, and what is true of its nodes."""
 
@@ -128,10 +146,10 @@ class Solved(NamedTuple):
     """Of true cells; each visit of the field of interest is a cell of its own."""
 
 
-def solve(kind: str, seed: int, folder: Path) -> Solved:
+def solve(kind: str, seed: int, folder: Path, complete: bool = False) -> Solved:
     """Simulate a movie, remove masks and track it; the result stays in a file."""
     home = folder / f"{kind}-{seed}"
-    stored = home / "solved.pickle"
+    stored = home / ("complete.pickle" if complete else "solved.pickle")
     if stored.exists():
         solved: Solved = pickle.loads(stored.read_bytes())
         return solved
@@ -142,11 +160,11 @@ def solve(kind: str, seed: int, folder: Path) -> Solved:
     truth = open_ctc_lineage(home / "01_GT" / "TRA")
     labels = np.stack([movie.label(t) for t in range(movie.n_frames)])
     images = np.stack([movie.image(t) for t in range(movie.n_frames)])
-    margin = 0
-    if seed // 2 % 2:
-        margin = choose_margin(labels, np.random.default_rng([seed, 1]))
+    margin = margin_of(labels, seed)
+    if margin:
         labels = limit_field(labels, margin)
-    labels = remove_masks(labels, truth, in_runs=bool(seed % 2), seed=seed)
+    if not complete:
+        labels = remove_masks(labels, truth, in_runs=bool(seed % 2), seed=seed)
     movie = Movie.from_arrays(labels, images, movie.spacing, home.name)
     tracker = Tracker.generic(n_jobs=1)
     source = measure_movie(movie, cache=None, n_jobs=1)
@@ -154,7 +172,7 @@ def solve(kind: str, seed: int, folder: Path) -> Solved:
     problem = MovieProblem(builder, tracker.coef_)
     links = join_events([block.solve().links() for block in problem.blocks()])
     visits = count_visits(truth, margin)
-    numbers = {visit: 1 + k for k, visit in enumerate(sorted(set(visits.values())))}
+    numbers = number_visits(visits)
     cell = np.zeros(len(links), dtype=np.int64)
     for t, match in enumerate(match_frames(truth, movie)):
         held = match.holder != 0
@@ -194,6 +212,112 @@ def collect(kind: str, seed: int, folder: Path) -> Sample:
     return Sample(kind, movie, links, candidates, right, known)
 
 
+class Ends(NamedTuple):
+    """Where ends of a movie were followed to, frame by frame; (n,) each."""
+
+    kind: str
+    features: Any
+    """(n, d)"""
+    names: list[str]
+    trail: Any
+    right: Any
+    known: Any
+
+
+def collect_ends(kind: str, seed: int, folder: Path, complete: bool) -> Ends:
+    """Follow the ends of a movie for as long as there is room."""
+    movie, links, cell, _ = solve(kind, seed, folder, complete)
+    truth = open_ctc_lineage(folder / f"{kind}-{seed}" / "01_GT" / "TRA")
+    full = open_movie(folder / f"{kind}-{seed}" / "01")
+    visits = count_visits(truth, margin_of([full.label(0)], seed))
+    numbers = number_visits(visits)
+    true_cell = {number: one for (one, _), number in numbers.items()}
+    found = gaps.find_gaps(links, least_probability=LEAST_PROBABILITY)
+    filled = fill.fill_gaps(movie, links, found, map).runs
+    given = links
+    links, _, _ = insert_runs(links, np.zeros(len(links.others)), filled)
+    rate = float(np.log((len(filled.cells) + 0.5) / len(links)))
+    excluded = np.zeros(len(links), dtype=bool)
+    trails = follow.find_trails(links, movie, rate, excluded, follow.N_FOLLOWED)
+    painted = fill.add_recovered(movie, filled.cells)
+    seen = follow.follow_trails(painted, Field.of(links), trails, map, None)
+    rows = []
+    for number, (trail, sightings) in enumerate(zip(trails, seen, strict=True)):
+        step = -1 if trail.is_backward else 1
+        t = movie.n_frames - 1 - trail.frame if trail.is_backward else trail.frame
+        node = given.nodes_of(np.array([t]), np.array([trail.label]))[0]
+        own = cell[node] if node >= 0 else -1
+        for k, sighting in enumerate(sightings, 1):
+            place = t + step * k
+            one = true_cell.get(own, 0)
+            mask = np.asarray(truth.masks[place]) == one
+            covered = (mask[sighting.patch.box] & sighting.patch.mask).sum()
+            is_there = numbers.get(visits.get((place, one))) == own
+            right = is_there and 2 * covered > mask.sum()
+            rows.append((number, sighting.features, bool(right), own > 0))
+    names = list(rows[0][1]) if rows else []
+    return Ends(
+        kind,
+        np.array([[row[1][name] for name in names] for row in rows]),
+        names,
+        *(np.array([row[k] for row in rows]) for k in (0, 2, 3)),
+    )
+
+
+def fit_with_prior(features: Any, right: Any, prior: Any) -> Any:
+    """Logistic regression with log odds that are added."""
+    sign = np.where(right, 1.0, -1.0)
+
+    def objective(w: Any) -> tuple[float, Any]:
+        margin = sign * (features @ w + prior)
+        slope = -sign * expit(-margin)
+        loss = np.logaddexp(0, -margin).sum() + w @ w / 2
+        return loss, features.T @ slope + w
+
+    start = np.zeros(features.shape[1])
+    answer = minimize(objective, start, jac=True, method="L-BFGS-B")
+    if not answer.success:
+        raise RuntimeError(answer.message)
+    return answer.x
+
+
+def learn_to_follow(movies: list[Ends], kinds: Any) -> dict[str, float]:
+    """Learn the weights that decide how far ends are followed."""
+    movies = [ends for ends in movies if len(ends.right)]
+    names = movies[0].names
+    is_rate = np.array([name == RATE for name in names])
+
+    def learn(chosen: list[Ends]) -> Any:
+        table = np.concatenate([ends.features[ends.known] for ends in chosen])
+        right = np.concatenate([ends.right[ends.known] for ends in chosen])
+        w = np.ones(len(names))
+        w[~is_rate] = fit_with_prior(table[:, ~is_rate], right, table[:, is_rate][:, 0])
+        return w
+
+    for kind in kinds:
+        w = learn([ends for ends in movies if ends.kind != kind])
+        n_right = n_followed = n_true = 0
+        for ends in movies:
+            if ends.kind != kind:
+                continue
+            n_true += int(ends.right.sum())
+            is_stop = ends.features @ w <= 0
+            n_stops = np.cumsum(is_stop)
+            first = np.searchsorted(ends.trail, ends.trail)
+            stops = n_stops - n_stops[first] + is_stop[first]
+            followed = (stops == 0) & ends.known
+            n_followed += int(followed.sum())
+            n_right += int(ends.right[followed].sum())
+        print(
+            f"  {kind} left out, ends: {n_right} of {n_followed} followed cells right, "
+            f"of {n_true} true ones",
+            flush=True,
+        )
+    weights = dict(zip(names, learn(movies).round(4).tolist(), strict=True))
+    print("follow", weights)
+    return weights
+
+
 def fit(features: Any, right: Any, n_cells: Any = None) -> Any:
     """Fit weights, the first of them the bias; each gap counts by its missing cells."""
     model = LogisticRegression(C=REGULARIZATION, fit_intercept=False, max_iter=1000)
@@ -218,6 +342,7 @@ def main() -> None:
     """Collect, validate and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(6)])
+    parser.add_argument("--complete", type=int, nargs="*", default=[0, 2])
     parser.add_argument("--folder", type=Path, default=Path("holes"))
     parser.add_argument("--kinds", nargs="*", default=SIMULATED)
     options = parser.parse_args()
@@ -248,7 +373,7 @@ def main() -> None:
                 np.concatenate([answers[k] for k in train]),
             )
             by_name = dict(zip(chosen, w.tolist(), strict=True))
-            left_out[kind] = GapWeights({groups: by_name}, {})
+            left_out[kind] = GapWeights({groups: by_name}, {}, {})
             report(kind, groups, samples, left_out[kind])
         w = fit(np.concatenate(tables), np.concatenate(answers))
         weights_by_name = dict(zip(chosen, w.round(4).tolist(), strict=True))
@@ -256,7 +381,15 @@ def main() -> None:
         content.append({"groups": sorted(groups), "weights": weights_by_name})
     # Scores of weights that have not seen the kind, as for a movie of a new kind.
     seen = learn_evidence(samples, left_out, options.kinds)
-    TARGET.write_text(json.dumps({"links": content, "evidence": seen}, indent=2) + "\n")
+    ends = [
+        collect_ends(kind, seed, options.folder, complete)
+        for complete in (False, True)
+        for seed in (options.complete if complete else options.seeds)
+        for kind in options.kinds
+    ]
+    followed = learn_to_follow(ends, options.kinds)
+    weights = {"links": content, "evidence": seen, "follow": followed}
+    TARGET.write_text(json.dumps(weights, indent=2) + "\n")
 
 
 def learn_evidence(

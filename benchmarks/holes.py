@@ -37,6 +37,8 @@ REAL = {
     "dic": "DIC-C2DH-HeLa",
     "psc": "PhC-C2DL-PSC",
     "u373": "PhC-C2DH-U373",
+    "sim+": "Fluo-N2DH-SIM+",
+    "bacteria": "bacteria",
 }
 SIMULATED = ("nuclei", "rods", "flat", "tissue", "embryo", "sparse")
 REMOVED = 0.05

@@ -117,7 +117,7 @@ def test_surer_cells_keep_their_pixels(movie):
         [(t, Event.MOVE, (c,), (c,)) for t in range(3) for c in (1, 2)]
     )
     links = links_of(events, np.ones(6), np.full(6, np.nan))
-    trails = [Trail(node, 0, node + 1, np.zeros((2, 2)), {}) for node in (0, 1)]
+    trails = [Trail(node, False, 0, node + 1, np.zeros((2, 2)), {}) for node in (0, 1)]
 
     def see(column, score):
         patch = Patch(0, (10, column), np.ones((4, 8), bool))
@@ -125,10 +125,10 @@ def test_surer_cells_keep_their_pixels(movie):
 
     # The first is left 5 columns of 8, and then loses all but 3 of them.
     seen = [[see(10, 1.0), see(40, 1.0)], [see(15, 2.0), see(35, 2.0), see(70, 2.0)]]
-    runs = join_runs(movie, links, trails, seen, n_forward=2)
+    runs = join_runs(movie, links, trails, seen)
     assert runs.cells.frame.tolist() == [1, 1, 2, 2, 3]
     seen[1][1] = see(37, 2.0)
-    runs = join_runs(movie, links, trails, seen, n_forward=2)
+    runs = join_runs(movie, links, trails, seen)
     assert runs.cells.frame.tolist() == [1, 1, 2, 3]
     assert runs.run.tolist() == [0, 1, 1, 1]
     assert [int(mask.sum()) for mask in runs.cells.masks] == [20, 32, 32, 32]

@@ -341,7 +341,7 @@ def _recover_cells(
 ) -> tuple[MovieLinks, Array, GapLinks, RecoveredCells]:
     """Fill gaps and follow ends; return the gaps that are left and the new cells."""
     filled = fill_gaps(fill.movie, links, gaps, fill.map_function)
-    links, context, place = _insert_runs(links, context, filled.runs)
+    links, context, place = insert_runs(links, context, filled.runs)
     gaps = filled.left.renumber(place)
     cells = filled.runs.cells
     if fill.movie is not None and fill.has_images:
@@ -349,7 +349,7 @@ def _recover_cells(
         runs = follow_ends(
             fill.movie, links, filled.runs, fixed, fill.map_function, max_gap
         )
-        links, context, place = _insert_runs(links, context, runs)
+        links, context, place = insert_runs(links, context, runs)
         gaps = gaps.renumber(place)
         cells = cells.join(runs.cells)
     return links, context, gaps, cells
@@ -555,7 +555,7 @@ def find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp
     return np.where(ends[rows[at], 0] == nodes, rows[at], -1)
 
 
-def _insert_runs(
+def insert_runs(
     links: MovieLinks, context: Array, runs: RecoveredRuns
 ) -> tuple[MovieLinks, Array, NodeIds]:
     """Insert recovered cells with moves through them.

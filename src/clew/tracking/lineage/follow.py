@@ -64,6 +64,8 @@ class Trail(NamedTuple):
     """An end of a track, and where the cell would be in the next frames."""
 
     node: int
+    is_backward: bool
+    """Whether it is a beginning; frames are counted from the last one then."""
     frame: int
     label: int
     steps: Array
@@ -89,10 +91,8 @@ class FollowJob:
 
     movie: Movie
     field: Field
-    is_backward: bool
-    """Whether frames are counted from the last one."""
     trails: Sequence[Trail]
-    """By frame, then label."""
+    """By frame, then label; all of them ends, or all beginnings."""
     weights: Mapping[str, float] | None
     """None to follow ends for as long as there is room."""
 
@@ -107,7 +107,7 @@ class FollowJob:
             starting = np.flatnonzero(frames == t).tolist()
             if not starting and not active:
                 continue
-            number = n_frames - 1 - t if self.is_backward else t
+            number = n_frames - 1 - t if self.trails[0].is_backward else t
             labels = self.movie.label(number)
             image = self.movie.image(number)
             assert image is not None
@@ -210,74 +210,100 @@ def follow_ends(
     RecoveredRuns
     """
     weights = GapWeights.generic().follow if weights is None else weights
-    n_followed = min(N_FOLLOWED, N_FOLLOWED if max_gap is None else max_gap)
+    n_followed = N_FOLLOWED if max_gap is None else min(N_FOLLOWED, max_gap)
     movie = add_recovered(movie, filled.cells)
-    field = Field.of(links)
     rate = float(np.log((len(filled.cells) + 0.5) / len(links)))
-    trails: list[Trail] = []
-    seen: list[list[Sighting]] = []
-    n_forward = 0
+    trails = [
+        trail
+        for trail in find_trails(links, movie, rate, excluded, n_followed)
+        if compute_score(weights, PERFECT | dict(trail.context)) > 0
+    ]
+    seen = follow_trails(movie, Field.of(links), trails, map_function, weights)
+    return join_runs(movie, links, trails, seen)
+
+
+def follow_trails(
+    movie: Movie,
+    field: Field,
+    trails: Sequence[Trail],
+    map_function: MapFunction,
+    weights: Mapping[str, float] | None,
+) -> list[list[Sighting]]:
+    """Return the cells that are seen on trails; without weights, wherever there is room.
+
+    Parameters
+    ----------
+    movie : Movie
+    field : Field
+    trails : sequence of Trail
+        Ends before beginnings, in the order of `find_trails`.
+    map_function : callable
+    weights : mapping or None
+
+    Returns
+    -------
+    list of list of Sighting
+        Of each trail, from frame to frame.
+    """
+    jobs = []
     for is_backward in (False, True):
-        found = find_trails(links, rate, excluded, movie, is_backward, n_followed)
-        found = [
-            trail
-            for trail in found
-            if compute_score(weights, PERFECT | dict(trail.context)) > 0
-        ]
-        jobs = list_jobs(movie, field, found, is_backward, weights)
-        trails += found
-        seen += [item for items in map_function(FollowJob.run, jobs) for item in items]
-        n_forward = n_forward or len(found) * (not is_backward)
-    return join_runs(movie, links, trails, seen, n_forward)
+        chosen = [trail for trail in trails if trail.is_backward == is_backward]
+        jobs += list_jobs(movie, field, chosen, weights)
+    return [seen for items in map_function(FollowJob.run, jobs) for seen in items]
 
 
 def find_trails(
-    links: MovieLinks,
-    rate: float,
-    excluded: Mask,
-    movie: Movie,
-    is_backward: bool,
-    n_followed: int,
+    links: MovieLinks, movie: Movie, rate: float, excluded: Mask, n_followed: int
 ) -> list[Trail]:
-    """Ends of tracks, or beginnings in the movie that runs backwards.
+    """Return the trails of ends, then of beginnings, each by frame, then label.
 
-    Sorted by frame, then label; nodes are those of `links`.
+    Parameters
+    ----------
+    links : MovieLinks
+    movie : Movie
+    rate : float
+        Logarithm of the share of the cells that are missing in gaps.
+    excluded : ndarray of shape (n,)
+        Nodes that are not followed.
+    n_followed : int
+        Frames.
     """
     others = links.others
-    nodes = others.sources[others.kind == Event.DISAPPEAR, 0]
-    if is_backward:
-        nodes = others.targets[others.kind == Event.APPEAR, 0]
-    nodes = nodes[~excluded[nodes]]
-    view = links
-    if is_backward:
-        view = reverse_links(links)
-        nodes = (len(links) - 1 - nodes).astype(np.int32)
-    tracks = TrackLinks(view)
-    frame = tracks.frame[nodes]
-    order = np.lexsort((view.label[nodes], frame))
-    nodes = nodes[order]
-    frame = frame[order]
-    if not len(nodes) or not n_followed:
+    ends = others.sources[others.kind == Event.DISAPPEAR, 0]
+    beginnings = others.targets[others.kind == Event.APPEAR, 0]
+    if not n_followed:
         return []
-    motion = measure_gap_scales(tracks, n_followed).motion
-    length = np.log(measure_run_length(tracks, nodes, forward=False))
+    last = len(links) - 1
+    backward = (last - beginnings[~excluded[beginnings]]).astype(np.int32)
     trails = []
-    for t in np.unique(frame).tolist():
-        rows = np.flatnonzero(frame == t)
-        moved = motion.predict(tracks.predict_paths(t, nodes[rows], n_followed))
-        steps = np.diff(moved / movie.spacing, axis=1, prepend=0.0)
-        for row, step in zip(rows.tolist(), steps, strict=True):
-            node = int(nodes[row])
-            context = {"bias": 1.0, "rate of holes": rate, "track": float(length[row])}
-            trails.append(
-                Trail(
-                    len(links) - 1 - node if is_backward else node,
-                    t,
-                    int(view.label[node]),
-                    step,
-                    context,
-                )
-            )
+    for view, nodes in (
+        (links, ends[~excluded[ends]]),
+        (reverse_links(links), backward),
+    ):
+        is_backward = view is not links
+        tracks = TrackLinks(view)
+        frame = tracks.frame[nodes]
+        order = np.lexsort((view.label[nodes], frame))
+        nodes = nodes[order]
+        frame = frame[order]
+        if not len(nodes):
+            continue
+        motion = measure_gap_scales(tracks, n_followed).motion
+        length = np.log(measure_run_length(tracks, nodes, forward=False))
+        for t in np.unique(frame).tolist():
+            rows = np.flatnonzero(frame == t)
+            moved = motion.predict(tracks.predict_paths(t, nodes[rows], n_followed))
+            steps = np.diff(moved / movie.spacing, axis=1, prepend=0.0)
+            for row, step in zip(rows.tolist(), steps, strict=True):
+                node = int(nodes[row])
+                label = int(view.label[node])
+                node = last - node if is_backward else node
+                context = {
+                    "bias": 1.0,
+                    "track": float(length[row]),
+                    "rate of holes": rate,
+                }
+                trails.append(Trail(node, is_backward, t, label, step, context))
     return trails
 
 
@@ -301,7 +327,6 @@ def list_jobs(
     movie: Movie,
     field: Field,
     trails: Sequence[Trail],
-    is_backward: bool,
     weights: Mapping[str, float] | None,
 ) -> list[FollowJob]:
     """Jobs of the trails that end in as many frames as a block has."""
@@ -313,10 +338,10 @@ def list_jobs(
         if not len(frames[rows]):
             continue
         stop = min(first + FRAMES_PER_JOB + N_FOLLOWED, last)
-        window = (last - stop, last - first) if is_backward else (first, stop)
-        jobs.append(
-            FollowJob(movie.window(*window), field, is_backward, trails[rows], weights)
-        )
+        window = (first, stop)
+        if trails[0].is_backward:
+            window = (last - stop, last - first)
+        jobs.append(FollowJob(movie.window(*window), field, trails[rows], weights))
     return jobs
 
 
@@ -325,7 +350,6 @@ def join_runs(
     links: MovieLinks,
     trails: Sequence[Trail],
     seen: Sequence[Sequence[Sighting]],
-    n_forward: int,
 ) -> RecoveredRuns:
     """Make runs of cells of what was seen; no pixel belongs to two cells.
 
@@ -336,8 +360,6 @@ def join_runs(
     trails : sequence of Trail
     seen : sequence of sequence of Sighting
         Of each trail.
-    n_forward : int
-        Trails that are ends; the others are beginnings.
 
     Returns
     -------
@@ -346,9 +368,9 @@ def join_runs(
     last = links.n_frames - 1
     frame = np.array(
         [
-            trail.frame + k + 1 if row < n_forward else last - trail.frame - k - 1
-            for row, trail in enumerate(trails)
-            for k in range(len(seen[row]))
+            last - trail.frame - k if trail.is_backward else trail.frame + k
+            for trail, sightings in zip(trails, seen, strict=True)
+            for k in range(1, len(sightings) + 1)
         ],
         dtype=np.int64,
     )
@@ -375,7 +397,7 @@ def join_runs(
     )
     cells = add_masks(cells, [sightings[row].patch for row in order], movie.spacing)
     ends = np.array([trails[row].node for row in kept_runs], dtype=np.int32)
-    is_forward = kept_runs < n_forward
+    is_forward = np.array([not trails[row].is_backward for row in kept_runs], bool)
     confidence = np.full(len(kept_runs), np.inf)
     np.minimum.at(confidence, run_number, score)
     return RecoveredRuns(
