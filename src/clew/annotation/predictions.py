@@ -13,7 +13,7 @@ from clew.annotation.frame_pair_cache import FramePairCache
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import LINEAGE_KINDS, Annotations, Event, EventTable
 from clew.tracking.solve import PairSolution, solve_frame_pair
 
 
@@ -281,4 +281,4 @@ class Predictions:
         counts = np.zeros(len(Event), dtype=int)
         for prediction in self.by_frame.values():
             counts += np.bincount(prediction.events.event, minlength=len(Event))
-        return {str(event): int(counts[event]) for event in Event}
+        return {str(event): int(counts[event]) for event in LINEAGE_KINDS}

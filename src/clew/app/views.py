@@ -12,7 +12,13 @@ import numpy as np
 from clew.annotation.cell_positions import DIGITS, CellPositions
 from clew.annotation.predictions import Prediction
 from clew.annotation.questions import TIE, Question, classify_certainty
-from clew.tracking.events import Annotations, Event, EventIndex, EventTable
+from clew.tracking.events import (
+    LINEAGE_KINDS,
+    Annotations,
+    Event,
+    EventIndex,
+    EventTable,
+)
 from clew.tracking.lineage.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -198,7 +204,7 @@ def view_status(session: Session, page: str = "", target: int = 0) -> Json:
         "set_aside": len(session.store.edits()) - n_edits,
         "learning": session.is_learning,
         "learned": session.learned_revision,
-        "counts": {str(event): counts[event] for event in Event},
+        "counts": {str(event): counts[event] for event in LINEAGE_KINDS},
         "denied": int((~happened).sum()),
         "wrong": session.progress.estimate_errors(target),
         "curve": session.progress.curve,

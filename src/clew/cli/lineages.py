@@ -111,7 +111,7 @@ def print_counts(
     is_reliable : bool
         Whether each label is a cell; otherwise no number of wrong events is printed.
     """
-    from clew.tracking.events import Event
+    from clew.tracking.events import LINEAGE_KINDS
     from clew.tracking.lineage.tracks import find_false_detections
 
     table = Table(show_header=False, title="Lineage", title_justify="left")
@@ -126,7 +126,7 @@ def print_counts(
     if n_false := int(find_false_detections(tracked.tracks).sum()):
         table.add_row("probably false detections", f"{n_false:,}")
     table.add_section()
-    for event in Event:
+    for event in LINEAGE_KINDS:
         table.add_row(str(event), f"{tally.kinds[event]:,}")
     table.add_section()
     table.add_row("seconds", f"{seconds:.1f}")

@@ -49,6 +49,10 @@ class Event(IntEnum):
     GAP = 6
     """A cell is missing in one frame and back in the next: in pairs of frames, a
     disappearance and an appearance."""
+    FALSE_END = 7
+    """A detection that is no cell leads to nothing."""
+    FALSE_BEGIN = 8
+    """A detection that is no cell comes from nothing."""
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -74,9 +78,22 @@ ARITY = {
     Event.SPLIT: (1, 2),
     Event.MERGE: (2, 1),
     Event.GAP: (1, 1),
+    Event.FALSE_END: (1, 0),
+    Event.FALSE_BEGIN: (0, 1),
 }
-PAIRWISE = tuple(event for event in Event if event.span == 1)
-"""Events between consecutive frames, which are the candidates of a frame pair."""
+END_OF_FALSE = {
+    Event.FALSE_END: Event.DISAPPEAR,
+    Event.FALSE_BEGIN: Event.APPEAR,
+}
+"""What the two events of a false detection are in a lineage."""
+LINEAGE_KINDS = tuple(event for event in Event if event not in END_OF_FALSE)
+"""Kinds of events in a lineage; there, false detections appear and disappear."""
+PAIRWISE = tuple(event for event in LINEAGE_KINDS if event.span == 1)
+"""Those between consecutive frames."""
+CANDIDATE_KINDS = (*PAIRWISE, *END_OF_FALSE)
+"""Kinds of events that are candidates of a frame pair."""
+FALSE_DETECTIONS = "false detections"
+"""Group of measurements with which false detections have features of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +191,46 @@ class EventTable:
         ):
             source_labels = tuple(filter(None, sources))
             yield frame, Event(event), source_labels, tuple(filter(None, targets))
+
+    @classmethod
+    def of_false(cls, frame: ArrayLike, label: ArrayLike, n_frames: int) -> Self:
+        """Return the events of detections that are no cells.
+
+        Parameters
+        ----------
+        frame, label : array-like of shape (n,)
+        n_frames : int
+            Length of the movie, in whose first frame nothing begins, and in whose last
+            one nothing ends.
+        """
+        frames = np.asarray(frame, dtype=np.int64)
+        labels = np.zeros((len(frames), 2), dtype=np.int64)
+        labels[:, 0] = label
+        ends = frames < n_frames - 1
+        begins = frames > 0
+        kind = np.repeat(
+            np.array([Event.FALSE_END, Event.FALSE_BEGIN], dtype=np.int8),
+            [ends.sum(), begins.sum()],
+        )
+        none = np.zeros_like(labels)
+        return cls(
+            np.append(frames[ends], frames[begins] - 1),
+            kind,
+            np.concatenate([labels[ends], none[begins]]),
+            np.concatenate([none[ends], labels[begins]]),
+        )
+
+    @property
+    def is_false(self) -> Mask:
+        """(n,) whether the cell of an event is a false detection."""
+        return np.isin(self.event, list(END_OF_FALSE))
+
+    def to_lineage_kinds(self) -> Self:
+        """Replace the events of false detections by those of cells."""
+        kind = self.event.copy()
+        for false, event in END_OF_FALSE.items():
+            kind[self.event == false] = event
+        return type(self)(self.frame, kind, self.sources, self.targets)
 
     def shift_frames(self, n: int) -> Self:
         """The same events, `n` frames later."""

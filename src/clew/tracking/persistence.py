@@ -13,7 +13,7 @@ from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.candidates.candidates import MAX_NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.events import BY_NAME, Event
+from clew.tracking.events import BY_NAME, END_OF_FALSE, LINEAGE_KINDS, Event
 from clew.tracking.profile import LEVELS, TrainingRange, parse_events
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
@@ -165,7 +165,7 @@ def _update_features(
 def _pack_calibration(calibration: Calibration) -> list[float]:
     """List slope, the intercept of each kind of event, spread and the other terms."""
     terms = [getattr(calibration, name) for name in CALIBRATION_TERMS]
-    intercepts = calibration.intercept.tolist()
+    intercepts = calibration.intercept[: len(LINEAGE_KINDS)].tolist()
     return [calibration.slope, *intercepts, calibration.spread, *terms]
 
 
@@ -174,7 +174,7 @@ def _unpack_calibration(numbers: list[float] | None) -> Calibration:
 
     It is the generic one if the file has none, or one for fewer kinds of events.
     """
-    first = len(Event) + 2
+    first = len(LINEAGE_KINDS) + 2
     if numbers is None or len(numbers) - first not in CALIBRATION_TERM_COUNTS:
         return GENERIC_CALIBRATION
     slope, *intercepts, spread = map(float, numbers[:first])
@@ -183,6 +183,7 @@ def _unpack_calibration(numbers: list[float] | None) -> Calibration:
             f"the spread of the calibration is {spread}; expected a positive number"
         )
     terms = map(float, numbers[first:])
+    intercepts += [intercepts[event] for event in END_OF_FALSE.values()]
     return Calibration(slope, np.array(intercepts), spread, *terms)
 
 

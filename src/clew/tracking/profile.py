@@ -34,7 +34,13 @@ from clew.tracking.candidates.candidates import (
 from clew.tracking.candidates.features import feature_names, features_of
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.detections import Detections, Source
-from clew.tracking.events import BY_NAME, Event
+from clew.tracking.events import (
+    BY_NAME,
+    END_OF_FALSE,
+    FALSE_DETECTIONS,
+    LINEAGE_KINDS,
+    Event,
+)
 from clew.tracking.flow.motion import Motion, estimate_motion
 from clew.tracking.measurement.regions import support_directions
 from clew.tracking.scales import (
@@ -57,7 +63,10 @@ from clew.utils.validation import check_int, check_list, is_number, short_repr
 Item = TypeVar("Item")
 
 MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
-OPTIONAL_KINDS = {"splits or merges": MASK_FAULTS}
+OPTIONAL_KINDS = {
+    "splits or merges": MASK_FAULTS,
+    FALSE_DETECTIONS: frozenset(END_OF_FALSE),
+}
 REQUIRED_KINDS = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
 """Every detection needs a fate and a history, whatever else is disabled."""
 MAX_SAMPLED_PAIRS = 60
@@ -108,7 +117,7 @@ class EventKinds:
 
     def __str__(self) -> str:
         enabled = ", ".join(str(event) for event in Event if event in self.events)
-        disabled = [str(event) for event in Event if event not in self.events]
+        disabled = [str(event) for event in LINEAGE_KINDS if event not in self.events]
         if not disabled:
             return f"events: {enabled} ({self.reason})"
         names = " and ".join(filter(None, [", ".join(disabled[:-1]), disabled[-1]]))
@@ -232,20 +241,21 @@ def decide_events(
     annotated = {
         name: kinds for name, kinds in OPTIONAL_KINDS.items() if kinds & known_events
     }
-    default = (ALL_EVENTS - MASK_FAULTS).union(*annotated.values())
+    reasons = [f"{name} were annotated" for name in annotated]
+    optional = frozenset().union(*OPTIONAL_KINDS.values())
+    default = (ALL_EVENTS - optional).union(*annotated.values())
     scored = default
     if weights is not None:
-        scored = scored_events(weights, profile.groups) | default
+        scored = (scored_events(weights, profile.groups) & MASK_FAULTS) | default
     decided: EventKinds | None = None
     if events is not None:
         decided = EventKinds(events | known_events, "as requested")
     elif scored == default:
-        reasons = [f"{name} were annotated" for name in annotated]
         decided = EventKinds(default, ", ".join(reasons) or "none was annotated")
-    elif not annotated and "size" not in profile.groups:
-        decided = EventKinds(default, "points have no masks")
-    elif not annotated and profile.tiles:
-        decided = EventKinds(default, "the masks tile the field")
+    elif "size" not in profile.groups:
+        decided = EventKinds(default, ", ".join([*reasons, "points have no masks"]))
+    elif profile.tiles:
+        decided = EventKinds(default, ", ".join([*reasons, "the masks tile the field"]))
     if weights is None:
         assert decided is not None
         return _set_events(profile, decided)
@@ -261,7 +271,8 @@ def decide_events(
     samples = list(map_function(partial(_inspect_window, weights), windows))
     if decided is None:
         counts = FaultCounts.sum(sample[0] for sample in samples)
-        decided = _decide_events(default, annotated, counts)
+        events = default | MASK_FAULTS if counts.has_merges() else default
+        decided = EventKinds(events, ", ".join([*reasons, str(counts)]))
     appearance = pool_appearance([sample[1] for sample in samples])
     profile = replace(profile, medians=median_appearance(appearance))
     return _set_events(profile, decided)
@@ -372,19 +383,6 @@ class FaultCounts(NamedTuple):
 def _exceeds_chance(count: int, expected: float) -> bool:
     """Whether a Poisson variable of this mean is significantly below the count."""
     return count > 0 and bool(pdtrc(count - 1, expected) < SIGNIFICANCE)
-
-
-def _decide_events(
-    default: frozenset[Event],
-    annotated: Mapping[str, frozenset[Event]],
-    counts: FaultCounts,
-) -> EventKinds:
-    """Enable kinds of events for which there are annotations or evidence."""
-    reasons = [f"{name} were annotated" for name in annotated]
-    events = default
-    if counts.has_merges() and MASK_FAULTS not in annotated.values():
-        events = events | MASK_FAULTS
-    return EventKinds(events, ", ".join([*reasons, str(counts)]))
 
 
 def _inspect_window(

@@ -24,7 +24,12 @@ from clew.tracking.candidates.candidates import NEIGHBOURS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import GROUPS, OVERLAP, Source
-from clew.tracking.events import Annotations, Event, check_annotations
+from clew.tracking.events import (
+    FALSE_DETECTIONS,
+    Annotations,
+    Event,
+    check_annotations,
+)
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import LONGEST_GAP
 from clew.tracking.lineage.lineage import Lineage
@@ -302,6 +307,8 @@ class Tracker(Parametrized):
         executor = make_executor(client, self.n_jobs)
         sources = [self.measure(item, executor) for item in movies]
         groups = _find_common_groups(sources)
+        if any(table.events.is_false.any() for table in tables):
+            groups = groups | {FALSE_DETECTIONS}
         known = self.prior.standards_ if isinstance(self.prior, Tracker) else {}
         self.standards_ = measure_standards(sources, groups) | known
         names = feature_names(groups)
@@ -574,6 +581,7 @@ class Tracker(Parametrized):
         if self.origin_ is Origin.GENERIC:
             return GENERIC_SETS[find_generic_set(find_informative_groups(source))]
         available = source.has | get_user_columns(source).list_groups()
+        available = available | {FALSE_DETECTIONS}
         known = set(feature_names(available))
         missing = [name for name in self.feature_names_ if name not in known]
         if missing:

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import LINEAGE_KINDS, EventTable
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import write_tracks
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.movie import Movie
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = LINEAGE_KINDS
 
 
 def images(*rows):

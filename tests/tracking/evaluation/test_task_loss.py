@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.evaluation.task_loss import NOTHING, compute_task_loss
-from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
+from clew.tracking.events import LINEAGE_KINDS, PAIRWISE, Annotations, Event, EventTable
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = LINEAGE_KINDS
 
 
 def test_task_loss_by_hand():

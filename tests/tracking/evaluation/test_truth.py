@@ -17,12 +17,12 @@ from clew.tracking.evaluation.truth import (
     derive_events,
     derive_track_events,
 )
-from clew.tracking.events import Event, check_annotations
+from clew.tracking.events import LINEAGE_KINDS, check_annotations
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie, open_movie
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = LINEAGE_KINDS
 
 
 def image(*rows):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import LINEAGE_KINDS, EventTable
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import check_tracks
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = LINEAGE_KINDS
 
 
 def lineage(frames, events, position=None, **columns):

@@ -117,13 +117,13 @@ def test_a_movie_without_doubtful_moves_is_a_usual_one():
 
 
 def test_the_odds_of_a_division_follow_its_share():
-    counts = [100, 5, 0, 0, 3, 7, 2]
+    counts = [100, 5, 0, 0, 3, 7, 2, 0, 0]
     seen = [
         MovieMargins.of(np.repeat(KINDS, [n, *rest]), np.ones(n + sum(rest)), 1.0)
         for n, *rest in (
             counts,
             [100 - 6, 5 + 6, *counts[2:]],
-            [100 - 11, 5, 0, 0, 3 + 11, 7, 2],
+            [100 - 11, 5, 0, 0, 3 + 11, 7, 2, 0, 0],
         )
     ]
     rare, common, faulty = (Calibration.generic().of_movie(each) for each in seen)
@@ -154,6 +154,8 @@ def test_cells_appear_and_disappear_at_the_border_and_torn_masks_are_mistakes():
         counts = {
             Event.APPEAR: generic.border,
             Event.DISAPPEAR: generic.border,
+            Event.FALSE_BEGIN: generic.border,
+            Event.FALSE_END: generic.border,
             Event.GAP: 0,
         }
         assert ratio == pytest.approx(np.exp(counts.get(event, generic.torn)))
@@ -200,7 +202,7 @@ def test_the_pairs_around_tell_of_torn_masks():
     ]
     assert mark_torn_events([]) == []
     seen = MovieMargins.sum(one.margins() for one in mark_torn_events(pairs))
-    assert seen.kinds.tolist() == [4, *[0] * 6]
+    assert seen.kinds.tolist() == [4, *[0] * 8]
     calibration = Calibration.generic().of_movie(seen)
     for alone, around in zip(pairs[:2], mark_torn_events(pairs)[:2], strict=True):
         (less, same), (more, again) = (

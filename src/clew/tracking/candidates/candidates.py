@@ -14,7 +14,13 @@ from scipy.spatial import cKDTree
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
+from clew.tracking.events import (
+    CANDIDATE_KINDS,
+    LINEAGE_KINDS,
+    NONE,
+    Event,
+    EventTable,
+)
 from clew.tracking.flow.motion import Motion
 from clew.tracking.scales import Scales
 from clew.tracking.user_columns import Links
@@ -28,7 +34,7 @@ FAR_STEPS = 3.0
 """The reach is at least this multiple of how far nearly all cells move."""
 FAR_DIAMETERS = 2.0
 """The reach is at least so many diameters of a cell: daughters part quickly."""
-ALL_EVENTS = frozenset(Event)
+ALL_EVENTS = frozenset(LINEAGE_KINDS)
 
 Columns = tuple[Indices, ...]
 """(n,) each: rows of the sources, then of the targets, as many as the event has."""
@@ -269,10 +275,12 @@ def find_candidates(
         Event.DIVIDE: families,
         Event.APPEAR: (np.arange(len(target)),),
         Event.DISAPPEAR: (np.arange(len(source)),),
+        Event.FALSE_END: (np.arange(len(source)),),
+        Event.FALSE_BEGIN: (np.arange(len(target)),),
         Event.SPLIT: families,
         Event.MERGE: (first, second, merged),
     }
-    for event in set(PAIRWISE).difference(events):
+    for event in set(CANDIDATE_KINDS).difference(events):
         columns[event] = tuple(column[:0] for column in columns[event])
     if extra is not None:
         for event, more in _columns_of_events(extra, source, target).items():
@@ -354,7 +362,7 @@ def _columns_of_events(
     sources = source.rows(events.sources)
     targets = target.rows(events.targets)
     columns = {}
-    for event in PAIRWISE:
+    for event in CANDIDATE_KINDS:
         rows = _find_complete(events, sources, targets, event)
         if len(rows) < (events.event == event).sum():
             missing = np.setdiff1d(np.flatnonzero(events.event == event), rows)[0]

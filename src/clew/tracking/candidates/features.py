@@ -48,7 +48,7 @@ from clew.tracking.candidates.event_views import (
     SharedVolumes,
 )
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.events import PAIRWISE, Event
+from clew.tracking.events import CANDIDATE_KINDS, END_OF_FALSE, FALSE_DETECTIONS, Event
 from clew.tracking.scales import Scales
 from clew.tracking.user_columns import CELL_PREFIX, Links, is_user_group
 
@@ -302,6 +302,11 @@ LONE = (  # without size and brightness: they carry over badly to other movies
     Feature("mask uncovered", _uncovered_share, needs="size overlap"),
 )
 
+FALSE = (
+    *LONE,
+    Feature("size", lambda lone: np.log(lone.cell.size), needs="size"),
+    Feature("brightness", lambda lone: np.log(lone.cell.brightness), needs="intensity"),
+)
 
 FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.MOVE: MOVE,
@@ -311,6 +316,8 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.SPLIT: PARTS,
     Event.MERGE: PARTS,
     Event.GAP: (),  # scored by `lineage.gaps`
+    Event.FALSE_END: FALSE,
+    Event.FALSE_BEGIN: FALSE,
 }
 
 
@@ -329,6 +336,8 @@ def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
         Those of the user's columns come last.
     """
     available = set(groups)
+    if event in END_OF_FALSE and FALSE_DETECTIONS not in available:
+        return []
     measured = [
         feature
         for feature in FEATURES[event]
@@ -416,7 +425,7 @@ def compute_feature_blocks(
     frames = Cells(source, scales), Cells(target, scales)
     shared = SharedVolumes(overlap, len(source), len(target), scales, links)
     blocks = {Event.GAP: np.empty((0, 0))}
-    for event in PAIRWISE:
+    for event in CANDIDATE_KINDS:
         view = _view_candidates(
             event, candidates, candidates.of_event(event), frames, shared
         )
@@ -439,9 +448,9 @@ def _view_candidates(
     target = CellSelection(after, targets[:, 0])
     if event is Event.MOVE:
         return MoveView(source, target, shared)
-    if event is Event.APPEAR:
+    if event in (Event.APPEAR, Event.FALSE_BEGIN):
         return LoneView(target, before, shared.of_target)
-    if event is Event.DISAPPEAR:
+    if event in (Event.DISAPPEAR, Event.FALSE_END):
         return LoneView(source, after, shared.of_source)
     if event is Event.MERGE:
         other = CellSelection(before, sources[:, 1])
@@ -543,6 +552,8 @@ CELL_COLUMNS: dict[Event, tuple[tuple[str, Compute], ...]] = {
     ),
     Event.APPEAR: (("{}", _lone_value),),
     Event.DISAPPEAR: (("{}", _lone_value),),
+    Event.FALSE_END: (("{}", _lone_value),),
+    Event.FALSE_BEGIN: (("{}", _lone_value),),
     Event.SPLIT: (("change of {}", _family_change),),
     Event.MERGE: (("change of {}", _family_change),),
 }

@@ -104,7 +104,7 @@ def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> Ta
     """
     events = _get_events(predicted).to_pairwise()
     truth = truth.to_pairwise()
-    annotated = truth.events
+    annotated = truth.events.to_lineage_kinds()
     index = EventIndex(events)
     is_predicted = index.find(annotated) >= 0
     is_missed = truth.happened & ~is_predicted

@@ -282,7 +282,7 @@ def read_annotation_table(path: str | Path, n_frames: int | None = None) -> Anno
 
 
 def _expand_false(table: Table, n_frames: int | None) -> Table:
-    """Replace each false detection by an appearance and a disappearance."""
+    """Replace each false detection by its two events."""
     is_false = [str(cell).strip().lower() == FALSE for cell in table.columns["event"]]
     if not any(is_false):
         return table
@@ -304,12 +304,13 @@ def _expand_false(table: Table, n_frames: int | None) -> Table:
         t = int(frame[row])
         cell = table.columns["sources"][row] or table.columns["targets"][row]
         if t > 0:
-            appear = {"frame": t - 1, "event": "appear", "sources": "", "targets": cell}
+            begin = {"frame": t - 1, "event": str(Event.FALSE_BEGIN), "sources": ""}
             rows.append(row)
-            changes.append(appear)
+            changes.append(begin | {"targets": cell})
         if n_frames is None or t != n_frames - 1:
             rows.append(row)
-            changes.append({"event": "disappear", "sources": cell, "targets": ""})
+            end = {"event": str(Event.FALSE_END), "sources": cell, "targets": ""}
+            changes.append(end)
     columns = {
         name: [
             change.get(name, column[row])

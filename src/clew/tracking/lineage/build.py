@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import END_OF_FALSE, Annotations, Event, EventTable
 from clew.tracking.lineage.fill import GapFiller, RecoveredRuns, fill_gaps
 from clew.tracking.lineage.follow import follow_ends
 from clew.tracking.lineage.gaps import GapLinks, find_fixed, find_gaps
@@ -318,6 +318,7 @@ def join_movie(
             links, context, gaps, fill, annotations, max_gap
         )
     links, context = _close_gaps(links, gaps, context)
+    links, false = _settle_false(links)
     track, tracks = assign_track_ids(
         links.frame(),
         links.position,
@@ -328,6 +329,9 @@ def join_movie(
         links.others.sources,
         links.others.targets,
     )
+    if len(false):
+        is_false = tracks.is_lone() & np.isin(tracks.id, track[false])
+        tracks = replace(tracks, is_false=is_false)
     return JoinedMovie(links, context, track, tracks, margins, recovered)
 
 
@@ -353,6 +357,17 @@ def _recover_cells(
         gaps = gaps.renumber(place)
         cells = cells.join(runs.cells)
     return links, context, gaps, cells
+
+
+def _settle_false(links: MovieLinks) -> tuple[MovieLinks, NodeIds]:
+    """Let false detections appear and disappear; also return their nodes."""
+    others = links.others
+    kind = others.kind.copy()
+    for false, event in END_OF_FALSE.items():
+        kind[kind == false] = event
+    rows = kind != others.kind
+    nodes = np.maximum(others.sources[rows, 0], others.targets[rows, 0])
+    return links.with_others(replace(others, kind=kind)), nodes
 
 
 def join_events(
@@ -432,7 +447,8 @@ def lineage_of_blocks(
         finish_block(block, movie.changes(block.frames, calibration))
         for block in blocks
     ]
-    return join_parts(parts, n_frames, movie.recovered)
+    lineage = join_parts(parts, n_frames, movie.recovered)
+    return lineage.with_tracks(movie.track.astype(np.int64), movie.tracks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
+from clew.tracking.events import (
+    ARITY,
+    LINEAGE_KINDS,
+    NONE,
+    Event,
+    EventTable,
+    Labels,
+)
 from clew.tracking.lineage.links import NO_NODE, find_heads
 from clew.tracking.lineage.tracks import Tracks, assign_track_ids
 from clew.utils.validation import check_int, short_repr
@@ -378,8 +385,9 @@ class Lineage:
 
     def counts(self) -> NDArray[np.int64]:
         """(n_frames − 1, 7) how many events of each kind lead from each frame to the next."""
-        shape = (max(self.n_frames - 1, 0), len(Event))
-        flat = self.events.frame * len(Event) + self.events.event
+        n_kinds = len(LINEAGE_KINDS)
+        shape = (max(self.n_frames - 1, 0), n_kinds)
+        flat = self.events.frame * n_kinds + self.events.event
         return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
 
     def _count_kinds(self) -> dict[str, int]:

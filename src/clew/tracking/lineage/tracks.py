@@ -59,18 +59,22 @@ class Tracks:
         First and last frame, counted from 0, both included.
     parent : ndarray of shape (n,)
         Id of the track that it came from, or `NO_PARENT`.
+    is_false : ndarray of shape (n,), optional
+        Which of them learned weights take for false detections; None if unknown.
     """
 
     id: Labels
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
     parent: Labels
+    is_false: Mask | None = None
 
     @classmethod
     def of(cls, table: ArrayLike) -> Self:
         """Make tracks of rows (id, begin, end, parent)."""
         columns = np.asarray(table, dtype=np.int64).reshape(-1, 4).T
-        return cls(*(np.ascontiguousarray(column) for column in columns))
+        ids, begin, end, parent = map(np.ascontiguousarray, columns)
+        return cls(ids, begin, end, parent)
 
     def table(self) -> NDArray[np.int64]:
         """(n, 4) rows (id, begin, end, parent)."""
@@ -81,9 +85,19 @@ class Tracks:
 
     def __getitem__(self, rows: Any) -> Self:
         """Some of the tracks."""
+        is_false = None if self.is_false is None else self.is_false[rows]
         return type(self)(
-            self.id[rows], self.begin[rows], self.end[rows], self.parent[rows]
+            self.id[rows],
+            self.begin[rows],
+            self.end[rows],
+            self.parent[rows],
+            is_false,
         )
+
+    def is_lone(self) -> Mask:
+        """(n,) tracks of one cell that comes from nothing and leads to nothing."""
+        is_short: Mask = (self.begin == self.end) & (self.parent == NO_PARENT)
+        return is_short & ~np.isin(self.id, self.parent)
 
     def within(self, frames: range) -> Self:
         """Cut the tracks to consecutive frames, which are counted from 0 again.
@@ -95,7 +109,7 @@ class Tracks:
         end = np.minimum(alive.end, frames.stop - 1) - frames.start
         has_parent = np.isin(alive.parent, alive.id)
         parent = np.where(has_parent, alive.parent, NO_PARENT)
-        return type(self)(alive.id, begin, end, parent)
+        return type(self)(alive.id, begin, end, parent, alive.is_false)
 
     def parent_row(self) -> NDArray[np.intp]:
         """(n,) row of the parent of each track; -1 if it has none in the table."""
@@ -271,7 +285,8 @@ def _in_cycle(parent_row: NDArray[np.intp]) -> NDArray[np.bool_]:
 def find_false_detections(tracks: Tracks) -> Mask:
     """Find the tracks that are one false detection each.
 
-    These neither come from anything nor lead to anything, and are in neither the first
+    Weights that were learned from annotated false detections tell which. Otherwise,
+    these neither come from anything nor lead to anything, and are in neither the first
     nor the last frame. They count as false only if there are more than if tracks began
     and ended independently: in a movie without false detections, a cell is seldom seen
     in one frame alone.
@@ -280,11 +295,13 @@ def find_false_detections(tracks: Tracks) -> Mask:
     -------
     ndarray of bool of shape (n,)
     """
+    if tracks.is_false is not None:
+        return tracks.is_false
     if not len(tracks):
         return np.zeros(0, dtype=bool)
     begins = (tracks.parent == NO_PARENT) & (tracks.begin > tracks.begin.min())
     ends = ~np.isin(tracks.id, tracks.parent) & (tracks.end < tracks.end.max())
-    is_alone: Mask = begins & ends & (tracks.begin == tracks.end)
+    is_alone: Mask = begins & ends & tracks.is_lone()
     n_cells = int((tracks.end - tracks.begin + 1).sum())
     n_others = max(n_cells - int(is_alone.sum()), 1)
     n_begins = int((begins & ~is_alone).sum())

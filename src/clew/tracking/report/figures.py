@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
-from clew.tracking.events import Event
+from clew.tracking.events import LINEAGE_KINDS, Event
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.report.markup import (
     BLUE,
@@ -53,7 +53,7 @@ LESS_CERTAIN = 0.10
 def plot_events(lineage: Lineage) -> Figure:
     """Plot the number of cells over time, and below it each kind of event."""
     counts = lineage.counts()
-    kinds = [event for event in Event if counts[:, event].any()]
+    kinds = [event for event in LINEAGE_KINDS if counts[:, event].any()]
     window = max(1, -(-len(counts) // MAX_BARS))
     figure = Figure(figsize=(WIDTH, 1.55 + 0.62 * len(kinds)), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.02, hspace=0.0)  # type: ignore[union-attr, call-arg]

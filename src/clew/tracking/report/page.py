@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.tracking.events import PAIRWISE, Event
+from clew.tracking.events import LINEAGE_KINDS, PAIRWISE, Event
 from clew.tracking.lineage.fill import add_recovered
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -140,7 +140,7 @@ def _render_summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
     head = ["event", "count", "expected errors", "lowest confidence", "median"]
     rows = [
         (str(event), f"{counts[event]:,}", *_describe_confidence(lineage, event))
-        for event in Event
+        for event in LINEAGE_KINDS
     ]
     columns = f"<div><h3>Events</h3>{markup.render_table(head, rows)}</div>"
     if facts:
@@ -190,7 +190,7 @@ def _render_tree(lineage: Lineage) -> str:
 def _render_timeline(lineage: Lineage) -> str:
     """Counts of cells and events by frame."""
     counts = lineage.counts().sum(axis=0)
-    absent = [str(event) for event in Event if not counts[event]]
+    absent = [str(event) for event in LINEAGE_KINDS if not counts[event]]
     lead = "Cells in each frame, and events from each frame to the next."
     if absent:
         lead += f" Events that never happen: {', '.join(absent)}."

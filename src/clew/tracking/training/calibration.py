@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from clew.learning.task import Array
-from clew.tracking.events import Event
+from clew.tracking.events import END_OF_FALSE, Event
 from clew.tracking.lineage.splits import TEARING
 from clew.tracking.training.generic_weights import (
     BORDER,
@@ -58,7 +58,7 @@ N_BINS = 40
 """Their margins are counted in bins: the sum over parts of a movie is then exact."""
 PRIOR_COUNT = 10
 """Typical small margins that are assumed before any is seen, for short movies."""
-ENDS = (Event.APPEAR, Event.DISAPPEAR)
+ENDS = (Event.APPEAR, Event.DISAPPEAR, *END_OF_FALSE)
 SHARED_ODDS = ((Event.DIVIDE,), (Event.SPLIT, Event.MERGE))
 """Kinds of events whose odds follow their share; splits and merges have one share."""
 INTERVAL = 0.9
@@ -74,7 +74,7 @@ class MovieMargins:
     """Numbers of events, and the distribution of small margins, in a movie."""
 
     kinds: NDArray[np.int64]
-    """(7,) events of each kind."""
+    """(9,) events of each kind."""
     small: NDArray[np.int64]
     """(N_BINS,) moves by their margins, from 0 to `SMALL_MARGIN`."""
 
@@ -124,7 +124,7 @@ class MovieMargins:
 
     @property
     def log_share(self) -> Array:
-        """(7,) log share of each kind of events; 0 for kinds that it does not matter."""
+        """(9,) log share of each kind of events; 0 for kinds that it does not matter."""
         share = np.zeros(len(Event))
         for kinds in SHARED_ODDS:
             count = self.kinds[list(kinds)].sum()
@@ -138,7 +138,7 @@ class Calibration:
 
     slope: float
     intercept: Array
-    """(7,) by kind of event."""
+    """(9,) by kind of event."""
     spread: float
     """Standard deviation of log(expected / true number of wrong events)."""
     growth: float = 0.0
@@ -158,7 +158,8 @@ class Calibration:
     @classmethod
     def generic(cls) -> Calibration:
         """Return the calibration that comes with clew."""
-        intercept = np.array([INTERCEPTS.get(str(event), 0.0) for event in Event])
+        kinds = [END_OF_FALSE.get(event, event) for event in Event]
+        intercept = np.array([INTERCEPTS.get(str(kind), 0.0) for kind in kinds])
         return cls(SLOPE, intercept, SPREAD, GROWTH, 1.0, BORDER, TORN, SWAP, CLEARNESS)
 
     def of_movie(self, margins: MovieMargins) -> Calibration:

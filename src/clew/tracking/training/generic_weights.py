@@ -10,7 +10,7 @@ one among sparse cells.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from importlib.resources import files
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from clew.learning.task import Array
 from clew.tracking.detections import GROUPS, OVERLAP
+from clew.tracking.events import END_OF_FALSE
 
 FILE = "generic_weights.json"
 POINTS = frozenset({"border"})
@@ -112,8 +113,21 @@ def generic_weights(names: Sequence[str], generic_set: str | None = None) -> Arr
             key=lambda name: len(GENERIC[name]),
             default="points",
         )
-    weights = GENERIC[generic_set]
-    return np.array([weights.get(name, 0.0) for name in names])
+    return np.array([_find_weight(GENERIC[generic_set], name) for name in names])
+
+
+def _find_weight(weights: Mapping[str, float], name: str) -> float:
+    """Return the weight of a feature; 0 if it is unknown.
+
+    Weights that know no false detections score these as cells that come or go.
+    """
+    if name in weights:
+        return weights[name]
+    kind, _, feature = name.partition(": ")
+    for false, event in END_OF_FALSE.items():
+        if kind == str(false):
+            return weights.get(f"{event}: {feature}", 0.0)
+    return 0.0
 
 
 def weights_by_name(
@@ -127,4 +141,4 @@ def weights_by_name(
     known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
     if known in GENERIC.values():
         return generic_weights(names, generic_set)
-    return np.array([known.get(name, 0.0) for name in names])
+    return np.array([_find_weight(known, name) for name in names])
