@@ -274,7 +274,7 @@ def test_an_answer_after_undo_ends_redo_but_the_history_has_all(store):
         ((-1, Event.MOVE, [1], [1]), "10 frames"),
         ((1.0, Event.MOVE, [1], [1]), "frame is 1.0"),
         ((True, Event.MOVE, [1], [1]), "frame is True"),
-        ((1, 7, [1], [1]), "event is 7; expected one of"),
+        ((1, 9, [1], [1]), "event is 9; expected one of"),
         ((8, Event.GAP, [1], [1]), "10 frames"),
         ((1, "move", [1], [1]), "event is 'move'"),
         ((1, Event.MOVE, [1, 2], [1]), "sources of move are .* expected 1"),

@@ -11,11 +11,17 @@ import clew
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import END_OF_FALSE, Annotations, Event, EventTable
-from clew.tracking.io.annotations import read_annotations, write_annotations
+from clew.tracking.io.annotations import (
+    open_annotations,
+    read_annotations,
+    write_annotations,
+)
 from clew.tracking.io.geff import write_geff
+from clew.tracking.io.napari import make_napari_tracks
 from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.io.submission import write_submission
 from clew.tracking.io.tables import read_detections
+from clew.tracking.io.trackmate import read_trackmate, write_trackmate
 from clew.tracking.lineage.tracks import Tracks, find_false_detections
 from clew.tracking.tracker import Tracker
 from clew.tracking.user_columns import ColumnTable, UserColumns
@@ -183,6 +189,15 @@ def test_false_detections_are_marked_and_left_out_of_submissions(tmp_path):
         rows = [row for row in csv.DictReader(file) if row["false"] == "1"]
     assert [(row["frame"], row["label"]) for row in rows] == [("2", "17")]
     assert read_detections(tmp_path / "tracks.csv").user_columns is None
+    _, properties, _ = make_napari_tracks(lineage)
+    assert properties["label"][properties["false"] == 1].tolist() == [17]
+    write_trackmate(tmp_path / "a.xml", lineage)
+    cells = read_trackmate(tmp_path / "a.xml")
+    marked = cells.tracks[np.isin(cells.tracks.id, cells.known_end)]
+    assert marked.begin.tolist() == marked.end.tolist() == [2]
+    partial = open_annotations(tmp_path / "a.xml", table, complete=False)
+    false = partial.annotations.events[partial.annotations.events.is_false]
+    assert set(false) == set(EventTable.of_false([2], [17], 6))
     write_geff(tmp_path / "a.geff", lineage)
     nodes = geff.core_io.read_to_memory(tmp_path / "a.geff")["node_props"]
     is_false = nodes["false"]["values"]

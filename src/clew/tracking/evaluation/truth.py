@@ -109,6 +109,9 @@ def derive_known_events(
         return events[is_known]
     begins = lineage.unknown_begin if is_complete else lineage.known_begin
     ends = lineage.unknown_end if is_complete else lineage.known_end
+    # a cell that was marked to come from nothing and to lead to nothing is none
+    marked = np.zeros(0) if is_complete else np.intersect1d(begins, ends)
+    kind = events.event.copy()
     index = EventIndex(events)
     for ids, is_begin in ((begins, True), (ends, False)):
         tracks = lineage.tracks[np.isin(lineage.tracks.id, ids)]
@@ -121,7 +124,9 @@ def derive_known_events(
             frame, np.full(len(frame), is_begin), np.array(label, dtype=np.int64)
         )
         is_known[row[row >= 0]] = not is_complete
-    return events[is_known]
+        is_false = (row >= 0) & tracks.is_lone() & np.isin(tracks.id, marked)
+        kind[row[is_false]] = Event.FALSE_BEGIN if is_begin else Event.FALSE_END
+    return replace(events, event=kind)[is_known]
 
 
 def _find_skipped(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,15 @@ from numpy.typing import NDArray
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import DetectionTable
-from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
+from clew.tracking.events import (
+    BY_NAME,
+    END_OF_FALSE,
+    NONE,
+    Annotations,
+    Event,
+    EventTable,
+    Labels,
+)
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.io.result_folder import (
     finish_interrupted_write,
@@ -237,12 +245,13 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         "seg_id": _make_property(nodes[:, 1]),
     }
     properties |= _make_position_properties(axes, _locate_nodes(movie, nodes))
-    is_false = np.ones(len(nodes), dtype=bool)
+    is_false = np.zeros(len(nodes), dtype=bool)
+    is_false[node[events.is_false].max(axis=1)] = True
+    events = events.to_lineage_kinds()
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)
         only_cell = node[events.event == event].max(axis=1)
         missing[only_cell] = False
-        is_false &= ~missing
         properties[name] = _make_property(np.full(len(nodes), np.inf), missing)
     properties[FALSE] = _make_property(is_false)
     edge_properties = {
@@ -496,7 +505,7 @@ def _parse_graph(where: str, graph: Any) -> GeffGraph:
         is_stated[rows] = True if missing is None else ~np.asarray(missing, bool)[at]
     denied = EventTable.empty()
     if clew.get("partial"):
-        events = events[is_stated]
+        events = _restore_false(events, node, nodes, order)[is_stated]
         confidence = confidence[is_stated]
         denied = _parse_denied(where, clew.get("denied", []))
     return GeffGraph(
@@ -508,6 +517,32 @@ def _parse_graph(where: str, graph: Any) -> GeffGraph:
         confidence=confidence,
         denied=denied,
     )
+
+
+def _restore_false(
+    events: EventTable,
+    node: NDArray[np.intp],
+    nodes: Properties,
+    order: NDArray[np.intp],
+) -> EventTable:
+    """Restore the events of nodes that were annotated as no cells."""
+    kind = events.event.copy()
+    is_false = np.append(parse_marks(nodes, order), False)[node]
+    for false, event in END_OF_FALSE.items():
+        kind[is_false & (kind == event)] = false
+    return replace(events, event=kind)
+
+
+def parse_marks(nodes: Properties, order: NDArray[np.intp]) -> Mask:
+    """(n,) nodes that are marked as no cell."""
+    marks = np.zeros(len(order), dtype=bool)
+    if FALSE in nodes:
+        values = np.asarray(nodes[FALSE]["values"])
+        missing = nodes[FALSE]["missing"]
+        if values.ndim == 1 and values.dtype.kind in "biu":
+            marks = values[order] != 0
+            marks &= True if missing is None else ~np.asarray(missing, bool)[order]
+    return marks
 
 
 def _parse_positions(axes: Any, nodes: Properties, order: NDArray[np.intp]) -> Array:

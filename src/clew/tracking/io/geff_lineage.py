@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Mask
+from clew.learning.task import Array
 from clew.tracking.events import Labels
 from clew.tracking.io.geff import (
     LABEL_NAMES,
@@ -23,9 +23,10 @@ from clew.tracking.io.geff import (
     is_geff,
     load_graph,
     parse_links,
+    parse_marks,
 )
 from clew.tracking.io.point_lineage import PointLineage, make_lineage_of_links
-from clew.tracking.io.result_tables import AXES, FALSE
+from clew.tracking.io.result_tables import AXES
 from clew.utils.validation import is_number
 
 NO_UNITS = (None, "", "frame", "frames", "pixel", "pixels", "px")
@@ -85,7 +86,7 @@ def read_geff_lineage(path: Path) -> PointLineage:
         position[order],
         links,
         where,
-        is_false=_parse_marks(nodes, order),
+        is_false=parse_marks(nodes, order),
         tracklet=_parse_column(nodes, (tracklets, *TRACKLETS), order),
         label=_parse_column(nodes, LABEL_NAMES, order),
         is_complete=_read_flag(extra),
@@ -180,18 +181,6 @@ def _parse_column(
         if is_whole and (missing is None or not np.asarray(missing).any()):
             return np.asarray(values[order].astype(np.int64))
     return None
-
-
-def _parse_marks(nodes: Properties, order: NDArray[np.intp]) -> Mask:
-    """(n,) nodes that are marked as no cell."""
-    marks = np.zeros(len(order), dtype=bool)
-    if FALSE in nodes:
-        values = np.asarray(nodes[FALSE]["values"])
-        missing = nodes[FALSE]["missing"]
-        if values.ndim == 1 and values.dtype.kind in "biu":
-            marks = values[order] != 0
-            marks &= True if missing is None else ~np.asarray(missing, bool)[order]
-    return marks
 
 
 def _read_origin(extra: Any) -> dict[str, Any] | None:

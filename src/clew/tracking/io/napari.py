@@ -23,17 +23,18 @@ from clew.tracking.io.delimited import (
     slice_columns,
     write_delimited,
 )
-from clew.tracking.io.result_tables import AXES
+from clew.tracking.io.result_tables import AXES, FALSE
 from clew.tracking.io.segments import link_segments, number_segments
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import NO_NODE
+from clew.tracking.lineage.tracks import find_false_detections
 from clew.utils.storage import read_bytes, write_bytes
 from clew.utils.validation import Faults
 
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]
 MAX_EXACT = 2**53
 """Larger integers are not all floats."""
-INTEGERS = ("label", "track", "generation", "event")
+INTEGERS = ("label", "track", "generation", FALSE, "event")
 NUMBERS = ("confidence", "probability")
 PROPERTIES = (*INTEGERS, *NUMBERS)
 NO_EVENT = -1
@@ -49,7 +50,8 @@ def make_napari_tracks(lineage: Lineage) -> NapariTracks:
     data : ndarray of shape (n, 2 + ndim)
         Track id, frame and position.
     properties : dict of ndarray of shape (n,)
-        label; track, as in all other formats; generation; and of the event that led
+        label; track, as in all other formats; generation; 1 for probably false
+        detections; and of the event that led
         to the detection its code (`Event`, or `NO_EVENT`), confidence, and
         probability of being right if the lineage has it. An unlimited confidence
         becomes the largest finite one, and events are numbers, so that napari can
@@ -65,6 +67,7 @@ def make_napari_tracks(lineage: Lineage) -> NapariTracks:
         "label": lineage.label[order],
         "track": lineage.track[order],
         "generation": lineage.generations[track_row][order],
+        FALSE: find_false_detections(lineage.tracks)[track_row][order].astype(np.int64),
     }
     kind = _take_last_event(lineage, lineage.events.event, NO_EVENT)
     properties["event"] = kind[order].astype(np.int64)

@@ -23,6 +23,7 @@ from clew.tracking.io.point_lineage import (
 )
 from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import find_false_detections
 from clew.utils.storage import write_bytes
 from clew.utils.validation import Faults, quoted
 
@@ -49,6 +50,8 @@ EXPECTED = (
     "expected the file that TrackMate saves (Save in its window), or its table of "
     "spots exported to CSV"
 )
+FALSE = "FALSE_DETECTION"
+"""Feature of spots: 1 for probably false detections."""
 VERSION = "7.11.1"
 """Version of TrackMate whose files have these elements."""
 FEATURES = {
@@ -61,6 +64,7 @@ FEATURES = {
         "FRAME": "NONE",
         "RADIUS": "LENGTH",
         "VISIBILITY": "NONE",
+        FALSE: "NONE",
     },
     "EdgeFeatures": {"SPOT_SOURCE_ID": "NONE", "SPOT_TARGET_ID": "NONE"},
     "TrackFeatures": {"TRACK_INDEX": "NONE", "TRACK_ID": "NONE"},
@@ -141,7 +145,15 @@ def read_trackmate(path: Path) -> PointLineage:
         )
     links = make_links(str(path), spot, frame, edges)
     position = np.column_stack(axes if axes[0].any() else axes[1:])
-    return make_lineage_of_links(frame, position, links, str(path), is_physical=True)
+    is_false = [attributes.get(FALSE) == "1" for attributes in handler.spots]
+    return make_lineage_of_links(
+        frame,
+        position,
+        links,
+        str(path),
+        is_false=np.array(is_false, dtype=bool),
+        is_physical=True,
+    )
 
 
 def _parse_file(path: Path) -> _SpotHandler:
@@ -227,6 +239,8 @@ def _add_spots(model: ElementTree.Element, lineage: Lineage) -> None:
     spots = ElementTree.SubElement(model, "AllSpots", nspots=str(n))
     position = np.zeros((n, 3))
     position[:, 3 - lineage.position.shape[1] :] = lineage.position
+    false = lineage.tracks.id[find_false_detections(lineage.tracks)]
+    is_false = np.isin(lineage.track, false).astype(int)
     starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
     for t in range(lineage.n_frames):
         frame = ElementTree.SubElement(spots, "SpotsInFrame", frame=str(t))
@@ -245,6 +259,7 @@ def _add_spots(model: ElementTree.Element, lineage: Lineage) -> None:
                 FRAME=str(t),
                 RADIUS=str(RADIUS),
                 VISIBILITY="1",
+                FALSE_DETECTION=str(is_false[row]),
             )
 
 
