@@ -7,7 +7,7 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
-from clew.tracking.events import Event
+from clew.tracking.events import Event, EventTable
 from clew.tracking.io.annotations import open_annotations, read_annotations
 
 N_FRAMES = 6
@@ -265,4 +265,4 @@ def test_cell_that_a_graph_marks_as_false_takes_part_in_nothing(tmp_path):
     found = set(read_annotations(tmp_path / "a.geff", MOVIE, complete=False).events)
     label = 20 - 3
     ends = {event for event in found if event[1] != Event.MOVE}
-    assert ends == {(1, Event.APPEAR, (), (label,)), (2, Event.DISAPPEAR, (label,), ())}
+    assert ends == set(EventTable.of_false([2], [label], 9))

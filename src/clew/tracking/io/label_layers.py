@@ -20,7 +20,7 @@ from skimage.util import map_array
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.parallel import Executor, Progress
-from clew.tracking.events import Event, Labels
+from clew.tracking.events import LINEAGE_KINDS, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
 from clew.tracking.lineage.fill import add_recovered
@@ -104,7 +104,7 @@ def _count_events(part: LineagePart) -> EventCounts:
         for begin, end in pairwise(starts.tolist())
     ]
     return EventCounts(
-        kinds=np.bincount(part.events.event, minlength=len(Event)),
+        kinds=np.bincount(part.events.event, minlength=len(LINEAGE_KINDS)),
         wrong=float((1 - right).sum()),
         variance=float((right * (1 - right)).sum()),
         empty=tuple(empty.tolist()),
