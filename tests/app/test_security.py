@@ -333,6 +333,12 @@ def test_a_body_that_does_not_say_so_is_read_to_the_limit(still):
     assert found[3] <= MAX_BODY // 2**16 + 1
 
 
+@pytest.mark.parametrize("start", ["/api/movies/", "/static/", "/api/opening/"])
+def test_path_of_endless_length_is_refused(still, start):
+    """Python refuses to convert numbers of so many digits."""
+    assert ask(still.app, f"{start}{'9' * 5000}/status")[0] == 414
+
+
 @pytest.mark.parametrize("length", ["-1", "x", "1e3", "９"])
 def test_a_length_that_is_none_is_refused(still, length):
     headers = JSON | {"content-length": length.encode().decode("latin-1")}

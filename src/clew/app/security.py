@@ -21,6 +21,8 @@ MAX_FILE = 2**26
 """Bytes of an uploaded file."""
 UPLOAD_PATH = "/import"
 """The end of the addresses that take files."""
+MAX_PATH = 1000
+"""Characters of a path; the page's have fewer than 100."""
 MAX_FIELDS = 20
 """Fields of a query string."""
 TOKEN_HEADER = "x-clew-token"
@@ -171,7 +173,9 @@ def reject_large_body() -> JSONResponse:
 
 
 def _check_length(scope: Scope) -> JSONResponse | None:
-    """Reject a body by its declared length, before it is read."""
+    """Reject a long path, and a body by its declared length, before it is read."""
+    if len(scope["path"]) > MAX_PATH:
+        return reject(414, f"a path may have {MAX_PATH} characters")
     length = Headers(scope=scope).get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         return reject(400, "the content length is not a number")
