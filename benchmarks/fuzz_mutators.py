@@ -339,7 +339,7 @@ def mutate_zip(path: Path, rng: random.Random) -> None:
         with zipfile.ZipFile(path) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
         name = rng.choice(list(members))
-    except (OSError, zipfile.BadZipFile, IndexError, ValueError, RuntimeError):
+    except Exception:  # zipfile raises many types for damaged data
         return mutate_bytes(path, rng)
     part = path.with_name("part")
     part.write_bytes(members[name])
