@@ -8,14 +8,14 @@ import io
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import clew
-from clew.cli import app
 from clew.cli.options import print_note
 from clew.models import Chain
 from clew.tracking import Tracker
 from clew.tracking.io.tables import read_detections
+
+from ..helpers.commands import invoke
 
 TITLE_OF_TERMINAL = "\x1b]0;title\x07"
 RED = "\x1b[31m"
@@ -24,7 +24,7 @@ FORMULAS = ["PRP$", "$\\frac$", "$^$"]
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = invoke(*arguments)
     assert not set("\x1b\x07\x9b") & set(result.output)
     return result
 

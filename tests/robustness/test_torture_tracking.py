@@ -11,10 +11,8 @@ import textwrap
 import numpy as np
 import pytest
 import tifffile
-from typer.testing import CliRunner
 
 import clew
-from clew.cli import app
 from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
@@ -25,6 +23,8 @@ from clew.tracking.io import tiff
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.tables import read_detections
 from clew.tracking.movie import Movie, open_movie
+
+from ..helpers.commands import invoke, refused
 
 TABLE = [
     [1, 0, 1, 0],
@@ -67,18 +67,6 @@ def folder(tmp_path):
 def write_table(folder, table):
     text = "".join(f"{' '.join(map(str, row))}\n" for row in table)
     (folder / "01_GT/TRA/man_track.txt").write_text(text)
-
-
-def invoke(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
-def refused(*args):
-    """What the command says in its one line; it exits with 2."""
-    result = invoke(*args)
-    lines = [line for line in result.stderr.splitlines() if line.startswith("clew: ")]
-    assert (result.exit_code, result.stdout, len(lines)) == (2, "", 1), result.stderr
-    return lines[0]
 
 
 def track_refused(folder, *words):
