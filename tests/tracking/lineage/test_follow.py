@@ -142,3 +142,9 @@ def test_field_ends_where_the_boxes_of_cells_do():
     assert depth.tolist() == [5.0, -3.0, -5.0]
     assert field.describe(-5.0)["outside"] == -0.5
     assert field.describe(5.0)["rim"] == pytest.approx(np.exp(-0.5))
+
+
+def test_movies_without_cells_or_ends_have_nothing_to_follow():
+    empty = np.zeros((3, 20, 20), np.uint8)
+    assert len(track(Movie.from_arrays(empty, empty.astype(float))).recovered) == 0
+    assert len(track(draw(set(), frames=3, side=3)).recovered) == 0

@@ -212,7 +212,7 @@ def follow_ends(
     weights = GapWeights.generic().follow if weights is None else weights
     n_followed = N_FOLLOWED if max_gap is None else min(N_FOLLOWED, max_gap)
     movie = add_recovered(movie, filled.cells)
-    rate = float(np.log((len(filled.cells) + 0.5) / len(links)))
+    rate = float(np.log((len(filled.cells) + 0.5) / max(len(links), 1)))
     trails = [
         trail
         for trail in find_trails(links, movie, rate, excluded, n_followed)
