@@ -1,9 +1,13 @@
 """Which events to ask about next.
 
 A question is about an open event: one that is predicted and that no annotation
-settles. `rank_events` gives each open event a value, and `diversify` spreads the
-questions over frames, places and kinds of events. To ask about other events first,
-change `rank_events`.
+settles. `collect_open_events` takes the least certain ones that pass a
+`QuestionFilter`, `rank_events` gives each a value, and `diversify` spreads the
+questions over frames, places and kinds of events.
+
+To rank events differently, change `rank_events`; it gets the least certain events
+only. To ask about some events first, such as those of a track, call `next_questions`
+with a filter for them, and for the other questions without.
 
 The ranking is expected model change (Settles et al. 2008): the chance that a
 prediction is wrong times the length of the step that the weights would take.
