@@ -116,11 +116,7 @@ def map_examples(
     function: Callable[[S], T], items: Iterable[S], n_jobs: int = 1
 ) -> list[T]:
     """Apply a function to each item, in `n_jobs` threads, and return a list."""
-    n_threads = resolve_jobs(n_jobs)
-    if n_threads == 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(n_threads, "clew") as pool:
-        return list(pool.map(function, items))
+    return list(_map_in_threads(function, items, resolve_jobs(n_jobs)))
 
 
 def _map_in_threads(
