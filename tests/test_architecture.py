@@ -1,6 +1,7 @@
 """Imports point one way, files and sockets are touched in few places, and printing is the command's business."""
 
 import ast
+import re
 from collections.abc import Container
 from functools import cache
 from pathlib import Path
@@ -250,6 +251,21 @@ def test_architecture_page_names_every_package():
         if f"{package.split('/')[-1]}/" not in PAGE
     ]
     assert missing == [], "describe them in docs/dev/architecture.md"
+
+
+def test_modules_that_the_architecture_page_names_exist():
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)`", PAGE)
+    folders = (SOURCE, SOURCE / "tracking", SOURCE / "app")
+    missing = [
+        name
+        for name in named
+        if not any(
+            (folder / name).exists() or (folder / f"{name}.py").exists()
+            for folder in folders
+        )
+    ]
+    assert len(named) > 30
+    assert missing == []
 
 
 @pytest.mark.parametrize(
