@@ -53,8 +53,9 @@ def test_task_says_by_default_that_it_has_no_capability(task):
     assert plain.online(np.zeros(plain.n_features), LOSSES["hinge"]) is None
     assert plain.annotated_part() is plain.separated() is plain.epochs() is None
     np.testing.assert_array_equal(plain.certainty(), np.ones(8))
-    with pytest.raises(MissingCapability, match="log_partition"):
-        plain.log_partition(np.zeros(plain.n_features), Space.ALL, np.ones(8))
+    with pytest.raises(MissingCapability, match="log_loss"):
+        plain.log_loss(np.zeros(plain.n_features), np.ones(8))
+    assert plain.ascent(0.1, np.ones(8)) is None
 
 
 def test_subset_of_a_weighted_subset_is_one_view(task):

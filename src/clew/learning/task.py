@@ -189,26 +189,34 @@ class Task(ABC):
         """
         return None
 
-    def log_partition(
+    def log_loss(
         self,
         w: Array,  # noqa: ARG002
-        space: Space,  # noqa: ARG002
         share: Array,  # noqa: ARG002
         examples: Indices | None = None,  # noqa: ARG002
     ) -> tuple[Array, Array]:
-        """Return (n,) log Z of Y or Y*, and (d,) Σ_n share_n E[φ_n]."""
+        """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
         raise MissingCapability(
             "a likelihood sums over all outputs, which the task of this model does not "
-            "offer (log_partition); those of Multiclass, Chain and Tree do"
+            "offer (log_loss); those of Multiclass, Chain and Tree do"
         )
 
-    def log_loss(
-        self, w: Array, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return (n,) -log P(Y* | x), and (d,) its gradient, weighted by `share`."""
-        total, gradient = self.log_partition(w, Space.ALL, share, examples)
-        known, part = self.log_partition(w, Space.COMPATIBLE, share, examples)
-        return total - known, gradient - part
+    def ascent(
+        self,
+        lam: float,  # noqa: ARG002
+        share: Array,  # noqa: ARG002
+        examples: Indices | None = None,  # noqa: ARG002
+    ) -> Ascent | None:
+        """Return stochastic steps from w = 0 that maximize the likelihood, or None.
+
+        Parameters
+        ----------
+        lam : float
+        share : ndarray of shape (n_examples,)
+            Weights of the examples' losses.
+        examples : ndarray of int, optional
+        """
+        return None
 
     def curvature(
         self,
@@ -327,17 +335,17 @@ class Subset(Task):
         scale = self._combine_weights(weights)
         return self.task.online(w, loss, self._choose(examples), scale)
 
-    def log_partition(
-        self, w: Array, space: Space, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return log Z of the chosen examples, and its weighted gradient."""
-        return self.task.log_partition(w, space, share, self._choose(examples))
-
     def log_loss(
         self, w: Array, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
         """Return -log P(Y* | x) of the chosen examples, and its weighted gradient."""
         return self.task.log_loss(w, share, self._choose(examples))
+
+    def ascent(
+        self, lam: float, share: Array, examples: Indices | None = None
+    ) -> Ascent | None:
+        """Return the task's steps on the chosen examples."""
+        return self.task.ascent(lam, share, self._choose(examples))
 
     def curvature(self, share: Array, examples: Indices | None = None) -> Array:
         """Return the curvature of the chosen examples."""
@@ -487,4 +495,27 @@ class Epochs(Protocol):
 
     def run(self, order: Indices) -> None:
         """Take one step for each of these examples in turn."""
+        ...
+
+
+class Ascent(Protocol):
+    """Stochastic steps that maximize a likelihood, starting at w = 0."""
+
+    @property
+    def w(self) -> Array:
+        """The weights."""
+        ...
+
+    def run(self, order: Indices) -> tuple[float, float, float]:
+        """Take one step for each of these examples in turn.
+
+        Returns
+        -------
+        loss : float
+            Mean loss before each step.
+        gap : float
+            Estimate of how far the objective is above the minimum.
+        n_passes : float
+            Evaluations of the losses and gradients of all examples.
+        """
         ...

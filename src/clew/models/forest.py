@@ -16,8 +16,19 @@ from clew.learning.losses import Loss
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import _forest_kernels as kernels
 from clew.models._forest_kernels import Forest
+from clew.models._forest_likelihood import (
+    ForestAscent,
+    make_step_scratch,
+    make_sum_scratch,
+    sum_log_losses,
+)
 from clew.models._forest_marginals import add_edge_probabilities, send_messages
-from clew.models._forest_online import ForestEpochs, ForestOracle, transpose_unary
+from clew.models._forest_online import (
+    ForestEpochs,
+    ForestOracle,
+    arrange_by_input,
+    transpose_unary,
+)
 from clew.models.base import check_weights, identity
 from clew.models.examples import (
     Annotation,
@@ -33,6 +44,9 @@ from clew.models.node_features import NodeFeatures, stack_features
 from clew.models.nodes import NodeModel, NodeTask, stack_allowed
 from clew.models.weight_blocks import Block, make_blocks
 from clew.parallel import map_examples, resolve_jobs
+
+MAX_EDGE_DUALS = 2**26
+"""Most numbers in single precision that stochastic ascent stores for edges."""
 
 
 class ForestModel(NodeModel):
@@ -359,30 +373,10 @@ class ForestTask(NodeTask):
         )
         return np.asarray(nodes - logsumexp(nodes, axis=1, keepdims=True))
 
-    def log_partition(
-        self, w: Array, space: Space, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return log Σ over `space` of exp⟨w, φ⟩, and its weighted gradient.
-
-        Returns
-        -------
-        totals : ndarray of shape (n_examples,)
-        gradient : ndarray of shape (d,)
-            Σ_n share_n E[φ_n].
-        """
-        chosen = self._resolve_examples(examples)
-        scores, transition = self._compute_scores(w, chosen)
-        if space is Space.COMPATIBLE:
-            scores[~self.allowed[self.nodes_of(chosen)]] = -np.inf
-        totals, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
-        return totals, self._expect_features(nodes, edges, chosen)
-
     def log_loss(
         self, w: Array, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
         """Return -log P(Y* | x), and its weighted gradient.
-
-        Y and Y* share the scores and one pass over the features.
 
         Returns
         -------
@@ -390,6 +384,34 @@ class ForestTask(NodeTask):
         gradient : ndarray of shape (d,)
         """
         chosen = self._resolve_examples(examples)
+        n_states = self.allowed.shape[1]
+        longest = int(np.diff(self.offsets)[chosen].max(initial=0))
+        losses = np.empty(len(chosen))
+        gradient = np.zeros(self.n_features)
+        sum_log_losses(
+            arrange_by_input(self.forest),
+            chosen,
+            self.find_determined(),
+            share,
+            self._arrange_weights(w),
+            make_sum_scratch(n_states, longest),
+            make_step_scratch(n_states, longest),
+            losses,
+            gradient,
+        )
+        gradient = transpose_unary(gradient, self.features.n_inputs, n_states)
+        failed = np.flatnonzero(np.isnan(losses))
+        if len(failed):
+            losses[failed], part = self._log_loss_of_extremes(
+                w, share[failed], chosen[failed]
+            )
+            gradient += part
+        return losses, gradient
+
+    def _log_loss_of_extremes(
+        self, w: Array, share: Array, chosen: Indices
+    ) -> tuple[Array, Array]:
+        """Return the same as `log_loss`, by sums in log space."""
         scores, transition = self._compute_scores(w, chosen)
         compatible = np.where(self.allowed[self.nodes_of(chosen)], scores, -np.inf)
         log_all, nodes, edges = self._sum_outputs(scores, transition, share, chosen)
@@ -398,8 +420,22 @@ class ForestTask(NodeTask):
         )
         nodes -= compatible_nodes
         edges -= compatible_edges
-        losses = log_all - log_compatible
-        return losses, self._expect_features(nodes, edges, chosen)
+        return log_all - log_compatible, self._expect_features(nodes, edges, chosen)
+
+    def find_determined(self) -> Mask:
+        """(n_examples,) whether every node has one allowed state."""
+        is_single = self.allowed.sum(axis=1) == 1
+        return np.asarray(np.logical_and.reduceat(is_single, self.offsets[:-1]))
+
+    def ascent(
+        self, lam: float, share: Array, examples: Indices | None = None
+    ) -> ForestAscent | None:
+        """Return stochastic steps that maximize the likelihood."""
+        chosen = self._resolve_examples(examples)
+        n_duals = len(chosen) * self.allowed.shape[1] ** 2
+        if n_duals > MAX_EDGE_DUALS:
+            return None
+        return ForestAscent(self, chosen, lam, share)
 
     def curvature(self, share: Array, examples: Indices | None = None) -> Array:
         """Return (d,) the sum of φ² at labels of equal probability, times 1 − 1/S."""

@@ -338,25 +338,6 @@ class MulticlassTask(NodeTask):
         scores[~self.counted[chosen]] = 0.0
         return scores
 
-    def log_partition(
-        self, w: Array, space: Space, share: Array, examples: Indices | None = None
-    ) -> tuple[Array, Array]:
-        """Return log Σ over `space` of exp⟨w, φ⟩, and its weighted gradient.
-
-        Returns
-        -------
-        totals : ndarray of shape (n_examples,)
-        gradient : ndarray of shape (d,)
-            Σ_n share_n E[φ_n].
-        """
-        chosen = self._resolve_examples(examples)
-        scores = self.compute_scores(w, chosen)
-        if space is Space.COMPATIBLE:
-            scores[~self.allowed[chosen]] = -np.inf
-        probability = softmax(scores, axis=1) * share[:, None]
-        totals = np.asarray(logsumexp(scores, axis=1))
-        return totals, self._sum_features(probability, chosen)
-
     def log_loss(
         self, w: Array, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
