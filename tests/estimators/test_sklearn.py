@@ -31,7 +31,6 @@ FAIL = {
     "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
     "check_classifiers_classes": "it has the labels -1 and 1; -1 marks the unknown",
     "check_classifiers_regression_target": "numbers may be labels, in Chain as well",
-    "check_supervised_y_2d": "a column of annotations is taken without a warning",
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags
+from sklearn.utils import ClassifierTags, column_or_1d
 
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.estimators.calibration import Calibration, Method, fit_calibration
@@ -430,6 +430,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
         check_lengths(X, Y)
         model = _copy_model(self.model)
         check_kind(model, X)
+        is_column = isinstance(Y, np.ndarray) and Y.ndim == 2 and Y.shape[1] == 1
+        if getattr(model, "of_rows", False) and is_column:
+            Y = column_or_1d(Y, warn=True)
         if hasattr(model, "learn_domain"):
             model = model.learn_domain(X, Y)
         elif hasattr(model, "prepare"):
