@@ -14,7 +14,6 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from clew.app.progress import probabilities
 from generic_calibration import Sequence
 from rich.console import Console
 from scipy.special import log_expit
@@ -22,6 +21,7 @@ from scipy.stats import multivariate_normal
 from training_movies import simulated
 
 from clew.annotation.error_estimate import GROUP, PIVOT, log_odds
+from clew.annotation.progress import event_probabilities
 from clew.annotation.questions import find_settled
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS
@@ -44,7 +44,7 @@ def doubts(movie: Sequence) -> tuple[Array, Array]:
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
     told = EventTable.join([one.events for one in solved])
-    right = probabilities(solved)
+    right = event_probabilities(solved)
     used = find_settled(told, truth) & (right < 1)
     return log_odds(1 - right[used]), ~np.isin(
         told.row_keys(), truth.events.row_keys()
