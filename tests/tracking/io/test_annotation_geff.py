@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.events import Annotations, Event
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.geff import write_annotation_geff
 
@@ -31,6 +31,14 @@ def test_what_was_annotated_and_nothing_else_comes_back(simulated, tmp_path, see
     assert as_set(read_annotations(tmp_path / "marks.geff", simulated.movie)) == as_set(
         given
     )
+
+
+def test_false_detections_come_back(simulated, tmp_path):
+    movie = simulated.movie
+    label = int(np.unique(movie.label(2))[1])
+    given = Annotations.of(EventTable.of_false([2], [label], movie.n_frames))
+    write_annotation_geff(tmp_path / "marks.geff", given, movie)
+    assert as_set(read_annotations(tmp_path / "marks.geff", movie)) == as_set(given)
 
 
 def test_denied_events_that_make_no_sense_are_refused(simulated, tmp_path):
