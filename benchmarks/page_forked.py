@@ -8,7 +8,6 @@ writes the server's process id; the server itself writes its address.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import signal
 import subprocess
@@ -42,11 +41,7 @@ class Forked(Served):
         )
         assert address, "the server did not start"
         self.process: Any = Child(int(pid))
-        self.address = address.removeprefix("clew annotate: ")
-        base, self.token = self.address.split("/?token=")
-        self.connection = http.client.HTTPConnection(
-            base.removeprefix("http://"), timeout=PATIENCE
-        )
+        self.connect(address)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server and the process that it was forked from."""

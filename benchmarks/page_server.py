@@ -66,6 +66,10 @@ class Served:
         if line is None:
             reader.join()
             raise RuntimeError(f"the server did not start: {''.join(said)}")
+        self.connect(line)
+
+    def connect(self, line: str) -> None:
+        """Connect to the address that the command printed."""
         self.address = line.removeprefix("clew annotate: ").strip()
         base, self.token = self.address.split("/?token=")
         self.asked_at = time.monotonic()
