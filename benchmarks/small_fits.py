@@ -17,8 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from clew import LOSSES, Algorithm, StructuredPerceptron, StructuredSVM
 from clew.errors import NotConvergedWarning
@@ -124,6 +122,11 @@ def measure_cpu(run: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - before, value
 
 
+def print_row(cells: list[str]) -> None:
+    """Print a row of the table at once, since the next one may take minutes."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -135,11 +138,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
-    table = Table(
-        "model", "examples", "perceptron s", "loss", title="CPU, × perceptron"
-    )
-    for lam in arguments.lams:
-        table.add_column(f"λ = {lam:g}")
+    print("CPU, × perceptron; in brackets passes over the data")
+    header = ["model", "examples", "perceptron s", "loss"]
+    header += [f"λ = {lam:g}" for lam in arguments.lams]
+    print_row(header)
+    print_row(["---"] * len(header))
     worst = 0.0
     unconverged = 0
     warnings.simplefilter("ignore", NotConvergedWarning)
@@ -169,10 +172,8 @@ def main() -> None:
                     mark = "" if svm.result_.converged else " not converged"
                     mark += " !" if ratio > LIMIT else ""
                     cells.append(f"{ratio:.1f} ({svm.result_.passes:.0f}){mark}")
-                table.add_row(name, str(n), f"{epochs:.3f}", loss, *cells)
-    Console(width=140).print(table)
+                print_row([name, str(n), f"{epochs:.3f}", loss, *cells])
     print(f"worst ratio {worst:.1f}; {unconverged} fits did not converge")
-    print("in brackets: passes over the data")
 
 
 if __name__ == "__main__":

@@ -104,6 +104,28 @@ def check_pass(task, point, v, lam, rng):
         assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
 
 
+@pytest.mark.parametrize("loss", [HINGE, PAIR], ids=["hinge", "pair"])
+def test_proximal_dual_value_lies_under_the_proximal_objective(loss):
+    task = chain_task(n=12)
+    lam = 1e-3
+    point, v = point_of(task, lam, online=True, loss=loss)
+    rng = np.random.default_rng(0)
+    point.set_linear_term(v)
+    point.run_pass(rng)
+    assert point.add_proximal_term(rng.normal(size=len(v)))
+    for _ in range(20):
+        point.run_pass(rng)
+        moved = point.set.weights
+        point.set_linear_term(v)
+        np.testing.assert_allclose(point.set.weights, moved, atol=1e-9)
+        center = point.set.layout.vector_out(point.set.center)
+        for w in (moved, center, rng.normal(size=len(v))):
+            objective = lam / 2 * w @ w + v @ w
+            objective += convex_part(task, loss, w).values.sum()
+            proximal = objective + point.set.pull / 2 * np.sum((w - center) ** 2)
+            assert point.set.dual_value() <= proximal * (1 + 1e-9)
+
+
 @examples(30)
 @given(
     seed=st.integers(0, 2**16),

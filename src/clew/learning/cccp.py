@@ -57,10 +57,13 @@ INITIAL_STEP_SIZE = 0.5
 SMALLEST_STEP_SIZE = 0.2
 """Initial and smallest step from the best w towards the model's minimizer."""
 MODEL_PRECISION = 0.2
+COARSE_PRECISION = 1.0
 FINEST_PRECISION = 1e-3
 """Precision of a model update as a share of the remaining gap.
 
-The second value is the finest that is tried before a fit counts as stalled.
+The second value holds after a stochastic phase, where passes around the minimizer make
+up for its error. The interior point is ten times as precise. The third one is the
+finest that is tried before a fit counts as stalled.
 """
 REPEATS = 10
 """Consecutive passes with the same w and bounds, after which rounding hides the gap."""
@@ -192,6 +195,8 @@ class _Run:
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
         self.has_best = False
+        self.proposed: Array | None = None
+        """Minimizer of the last exact model update of this CCCP iteration."""
         self.lower_bound = -np.inf
         self.gap = np.inf
 
@@ -200,7 +205,9 @@ class _Run:
         try:
             point = self._run_cccp(self._find_start(w, warm_start))
             status = (
-                Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
+                Status.CONVERGED
+                if abs(self.gap) <= self.algorithm.tol  # rounding may make it negative
+                else Status.STALLED
             )
         except LimitReached as limit:
             point = self._linearize_reward(*self.best)
@@ -288,7 +295,7 @@ class _Run:
             self.iteration += 1
             precision = (
                 max(precision * options.rho, options.tol)
-                if options.adaptive
+                if options.adaptive and self.phase is None  # which was adaptive itself
                 else options.tol
             )
             if not options.recycle and self.iteration > 1:
@@ -327,7 +334,8 @@ class _Run:
             self.bundle, point.v, self.lam * self.n, self.regulariser
         )
         lower = (lower + point.constant) / self.n
-        share = MODEL_PRECISION
+        share = coarsest = MODEL_PRECISION if self.phase is None else COARSE_PRECISION
+        self.proposed = None
         proposed = point.w
         repeats = 0
         if self.phase is not None and upper - lower <= precision:
@@ -337,10 +345,11 @@ class _Run:
             return False
         while True:
             gap = upper - lower
+            reference = gap if self.phase is None else min(gap, upper)  # as J̃ ≥ 0
+            if not np.isfinite(gap):
+                reference = precision
             w, value = self._model_update(
-                point,
-                precision,
-                share * (max(precision, gap) if np.isfinite(gap) else precision),
+                point, precision, share * max(precision, reference), upper
             )
             stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
@@ -377,7 +386,7 @@ class _Run:
             # changes, increase the precision. The limit matters for the paper's method,
             # whose gap changes little for hundreds of passes.
             share = (
-                MODEL_PRECISION
+                coarsest
                 if upper - lower <= 0.9 * gap
                 else max(share / 2, FINEST_PRECISION)
             )
@@ -467,19 +476,23 @@ class _Run:
         return min(value, upper)
 
     def _model_update(
-        self, point: _Point, precision: float, tol: float
+        self, point: _Point, precision: float, tol: float, upper: float
     ) -> tuple[Array, float]:
         """Return the model's minimizer and its lower bound on J̃_t (line 9).
 
-        While Frank–Wolfe passes make progress, they are the update. Later, one pass
-        precedes each exact update. The lower bound is a mean over examples.
+        While Frank–Wolfe passes make progress, they are the update. Later, passes around
+        the last minimizer precede each exact update. If they find a value below the
+        best one, `upper`, the next step goes all the way. The lower bound is a mean
+        over examples.
         """
         if self.phase is not None and not self.phase.exhausted:
             self.reach = 1.0
             w, lower = self.phase.update(point.v, precision * self.n)
             return w, (lower + point.constant) / self.n
-        if self.phase is not None:
-            self.phase.run_single_pass(point.v)
+        if self.phase is not None and self.proposed is not None:
+            value = self.phase.run_passes_around(self.proposed, point.v)
+            if value + point.constant < upper * self.n:
+                self.reach = 1.0
         return self._exact_update(point, tol)
 
     def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
@@ -496,6 +509,7 @@ class _Run:
                 tol * self.n,
                 self.algorithm.solver,
             )
+        self.proposed = solved.w
         self.bundle.prune(self.algorithm.patience)
         self.master += time.perf_counter() - began
         self.residual = solved.residual / self.n

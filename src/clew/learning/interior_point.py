@@ -13,9 +13,9 @@ eliminating s, z and ξ leaves d equations: the covariances of the groups' slope
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from clew.learning.bounds import Bundle, normalize_dual_weights
@@ -36,18 +36,34 @@ NEGLIGIBLE = 1e-7
 Newton = Callable[[Array], tuple[Array, Array, Array]]
 
 
-@dataclass(frozen=True)
 class _Program:
-    """The quadratic program above, with the bounds sorted by group."""
+    """The quadratic program above, with the bounds sorted by group.
 
-    slopes: Array
-    """(K, d)"""
-    offsets: Array
-    group: Indices
-    indptr: Indices
-    """(G,) first bound of each group."""
-    q: float
-    c: Array
+    Parameters
+    ----------
+    slopes : ndarray of shape (K, d)
+    offsets : ndarray of shape (K,)
+    group : ndarray of shape (K,)
+    q : float
+    c : ndarray of shape (d,)
+    """
+
+    def __init__(
+        self, slopes: Array, offsets: Array, group: Indices, q: float, c: Array
+    ) -> None:
+        self.slopes = slopes
+        self.offsets = offsets
+        self.group = group
+        self.q = q
+        self.c = c
+        sizes = np.bincount(group)
+        self.indptr = np.cumsum(sizes) - sizes
+        ends = np.append(self.indptr, len(group))
+        content = np.ones(len(group)), np.arange(len(group)), ends
+        self.members = sp.csr_array(content, shape=(len(sizes), len(group)))
+        # fresh memory at every step takes longer than the arithmetic
+        self.centered = np.empty_like(slopes)
+        self.scaled = np.empty_like(slopes)
 
     def initial_point(self, z: Array) -> tuple[Array, Array]:
         """Return w from z on the simplices (Eq. 15), and slacks s > 0."""
@@ -67,12 +83,15 @@ class _Program:
             matrix is singular to rounding.
         """
         ratio = z / s
+        self.members.data = ratio
         total = np.add.reduceat(ratio, self.indptr)
-        sums = np.add.reduceat(ratio[:, None] * self.slopes, self.indptr)
-        mean = sums / total[:, None]
-        centered = self.slopes - mean[self.group]
-        scaled = centered * np.sqrt(ratio)[:, None]
-        matrix = scaled.T @ scaled  # BLAS computes half of a product with itself
+        mean = (self.members @ self.slopes) / total[:, None]
+        centered = self.centered
+        np.take(mean, self.group, axis=0, out=centered, mode="clip")
+        np.subtract(self.slopes, centered, out=centered)
+        np.multiply(centered, np.sqrt(ratio)[:, None], out=self.scaled)
+        # BLAS computes half of a product with itself
+        matrix = self.scaled.T @ self.scaled
         matrix.flat[:: len(self.c) + 1] += self.q
         # scipy.linalg's own checks take longer than the factorization of small matrices
         factor, failed = dpotrf(matrix)
@@ -125,21 +144,19 @@ def solve_interior_point(
         None if the numbers are not finite, or a group has no bound.
     """
     members, first = bundle.sorted_by_group()
-    sizes = np.diff(first)
-    if not sizes.all():
+    if not np.diff(first).all():
         return None
     slope, height = find_scales(bundle)
     group = bundle.group[members]
     program = _Program(
-        slopes=bundle.slopes.dense(members) / slope,
-        offsets=bundle.offsets[members] / height,
-        group=group,
-        indptr=first[:-1],
-        q=height * lam / slope**2,
-        c=(v + bundle.shared[0]) / slope,
+        bundle.slopes.dense(members) / slope,
+        bundle.offsets[members] / height,
+        group,
+        height * lam / slope**2,
+        (v + bundle.shared[0]) / slope,
     )
     warm = normalize_dual_weights(bundle)[members]
-    z = WARM_START_SHARE * warm + (1.0 - WARM_START_SHARE) / sizes[group]
+    z = WARM_START_SHARE * warm + (1.0 - WARM_START_SHARE) / np.diff(first)[group]
     with np.errstate(all="ignore"):  # overflow is noticed below
         z, w = program.solve(z, max(SMALLEST_GAP, GAP_SHARE * tol / height))
     w = w * (height / slope)

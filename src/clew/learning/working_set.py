@@ -33,12 +33,19 @@ ROW_COST = 56
 class WorkingSet:
     """Bounds of a bundle with α and w(α) = −(v + Σ α_k a_k) / λ, Eq. 15.
 
-    The columns are in the order of the oracle's layout.
+    The columns are in the order of the oracle's layout. With a proximal term
+    κ/2 ‖w − c‖² beside the regularizer, v − κc takes the place of v, and λ + κ that
+    of λ.
     """
 
     def __init__(self, bundle: Bundle, lam: float, layout: Layout) -> None:
         self.bundle = bundle
         self.lam = lam
+        """λ + κ."""
+        self.pull = 0.0
+        """κ."""
+        self.center = np.zeros(bundle.n_features)
+        """The vector c of the proximal term."""
         self.layout = layout
         self.dense = np.zeros(bundle.n_features)
         """Scratch for compiled code; zero between calls."""
@@ -104,12 +111,44 @@ class WorkingSet:
     def set_linear_term(self, v: Array) -> None:
         """Set the linear term, in the order of the bundle, and recompute w from α."""
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
+        self._recompute_weights()
+
+    def set_proximal_term(self, pull: float, center: Array) -> None:
+        """Set κ and c, in the order of the bundle, and recompute w from α."""
+        self.lam += pull - self.pull
+        self.pull = pull
+        self.center = self.layout.vector_in(center)
+        self._recompute_weights()
+
+    def _recompute_weights(self) -> None:
+        """Compute w(α)."""
         b = self.bounds
         n = self.n_rows
         end = self.n_entries
         content = (b.data[:end], b.indices[:end].view(np.int32), b.indptr[: n + 1])
         slopes = sp.csr_array(content, shape=(n, len(self.v)))
-        self.w = (self.v + slopes.T @ b.alpha[:n]) / -self.lam
+        self.w = (self.v - self.pull * self.center + slopes.T @ b.alpha[:n]) / -self.lam
+
+    def move_center(self) -> None:
+        """Make w the center; w moves with it."""
+        change = self.w - self.center
+        self.center = self.w.copy()
+        self.w += (self.pull / self.lam) * change
+
+    def proximal_term(self) -> float:
+        """Return κ/2 ‖w − c‖²."""
+        change = self.w - self.center
+        return 0.5 * self.pull * float(dot(change, change))
+
+    def correction_cost(self) -> float:
+        """Return the κ at which a whole dual weight corrects a bound at w = 0.
+
+        That is the mean ‖a‖² over the mean offset of the bounds.
+        """
+        data = self.bounds.data[: self.n_entries]
+        norms = float(dot(data, data))
+        offsets = float(self.bounds.offsets[: self.n_rows].sum())
+        return norms / offsets if offsets > 0 else 0.0
 
     def dual_value(self) -> float:
         """Return Eq. 14 at α, without the constant of the linear term."""
@@ -118,6 +157,7 @@ class WorkingSet:
         reached = float(dot(b.offsets[:n], b.alpha[:n])) - 0.5 * self.lam * float(
             dot(self.w, self.w)
         )
+        reached += 0.5 * self.pull * float(dot(self.center, self.center))
         return self.bundle.shared_offset + reached
 
     @property
