@@ -11,6 +11,7 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.flow.registration import measure_strain
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.profile import estimate_profile
 from clew.tracking.tracker import Tracker
@@ -197,15 +198,30 @@ def growing(seed=0, growth=1.35, side=7):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_chosen_flow_scores_at_least_as_much(seed):
+def test_the_chosen_flow_scores_at_least_as_much_if_it_may_bend(seed):
     source = growing(seed)
     profile = estimate_profile(source, source.has)
+    profile = replace(profile, motion=replace(profile.motion, strain=0.0))
     w = Tracker.generic().weights_for(profile)
     plain = FramePairBuilder(source, profile).build(0)
     chosen = FramePairBuilder(source, profile, w).build(0)
     assert chosen.solve(w).value >= plain.solve(w).value
     fresh = replace(chosen, solved=None).solve(w)
     np.testing.assert_array_equal(chosen.solve(w).chosen, fresh.chosen)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_chosen_flow_hardly_bends_where_flows_hardly_bend(seed):
+    source = growing(seed)
+    profile = estimate_profile(source, source.has)
+    w = Tracker.generic().weights_for(profile)
+    strains = []
+    for usual in (profile.motion.strain, 1e-9):
+        stiff = replace(profile, motion=replace(profile.motion, strain=usual))
+        pair = FramePairBuilder(source, stiff, w).build(0)
+        strains.append(measure_strain(pair.a.position, pair.flow.shift))
+    assert strains[0] > 0.01
+    assert strains[1] < 1e-6
 
 
 def test_a_growing_colony_is_followed_to_its_rim():

@@ -23,8 +23,10 @@ from clew.tracking.flow.flow import (
 from clew.tracking.flow.motion import estimate_motion
 from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.flow.registration import (
+    MAX_STRAIN,
     Registration,
     RegistrationSettings,
+    measure_strain,
     register_frames,
 )
 from clew.tracking.measurement.measure import measure_movie
@@ -509,13 +511,32 @@ def test_affine_flow_of_cells_on_a_line_or_in_one_place_is_finite():
 
 def test_all_flows_predict_a_colony():
     position, displacement = growing_colony()
-    cells = detect(position, position + displacement)
-    at_rest = np.zeros_like(position)
-    kriged, affine, moments = propose_flows(*cells, displacement, at_rest)
+    kriged, affine = propose_flows(position, displacement, np.zeros_like(position))
+    moments = match_moments(*detect(position, position + displacement))
     size = np.median(np.linalg.norm(displacement, axis=1))
     assert np.median(np.linalg.norm(kriged - displacement, axis=1)) < 0.15 * size
     np.testing.assert_allclose(affine, displacement, atol=1e-3)
     assert np.median(np.linalg.norm(moments - displacement, axis=1)) < 0.3 * size
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_strain_of_a_growing_colony_is_its_growth(ndim):
+    rng = np.random.default_rng(3)
+    position = rng.uniform(0, 100, (60, ndim))
+    assert measure_strain(position, np.full_like(position, 7.0)) == 0
+    growth = measure_strain(position, 0.2 * position)
+    # cells nearer than half the median spacing count as that far apart
+    assert 0.9 * 0.2**2 < growth <= 0.2**2 + 1e-12
+    assert measure_strain(1e-3 * position, 2e-4 * position) == pytest.approx(growth)
+
+
+def test_strain_of_independent_cells_is_bounded():
+    rng = np.random.default_rng(3)
+    position = rng.uniform(0, 1, (60, 2))
+    strain = measure_strain(position, 1e6 * rng.normal(size=(60, 2)))
+    assert strain == pytest.approx(MAX_STRAIN**2)
+    assert measure_strain(np.zeros((20, 2)), rng.normal(size=(20, 2))) == 0
+    assert measure_strain(position[:1], position[:1]) == 0
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
@@ -546,9 +567,8 @@ def test_moments_of_cells_on_a_line_or_in_one_place_are_finite(scale):
 
 def test_few_links_propose_nothing():
     position, displacement = growing_colony()
-    cells = detect(position, position + displacement)
     displacement[5:] = np.nan
-    assert propose_flows(*cells, displacement, np.zeros_like(position)) == []
+    assert propose_flows(position, displacement, np.zeros_like(position)) == []
 
 
 def test_a_flow_is_better_if_it_predicts_the_links_and_not_by_chance():

@@ -162,19 +162,16 @@ def shift_detections(cells: Detections, shift: Array | None) -> Detections:
     return replace(cells, position=cells.position + shift)
 
 
-def propose_flows(
-    source: Detections, target: Detections, displacement: Array, shift: Array
-) -> list[Array]:
+def propose_flows(position: Array, displacement: Array, shift: Array) -> list[Array]:
     """Propose flows between two frames, given the displacements of linked cells.
 
     One follows the cells around each cell, by kriging. One is an affine map for all
-    cells: a colony that grows moves apart like this. One is an affine map that needs
-    no links, since most are wrong after long steps.
+    cells: a colony that grows moves apart like this.
 
     Parameters
     ----------
-    source, target : Detections
-        The first and the second frame.
+    position : ndarray of shape (n, ndim)
+        Of the cells of the first frame.
     displacement : ndarray of shape (n, ndim)
         Of each cell by its event; NaN for cells without.
     shift : ndarray of shape (n, ndim)
@@ -183,18 +180,15 @@ def propose_flows(
     Returns
     -------
     list of ndarray of shape (n, ndim)
-        Empty if there are too few cells or links.
+        Empty if there are too few links.
     """
-    position = source.position
     is_linked = np.isfinite(displacement[:, 0])
-    least = max(MIN_CELLS, 2 * (position.shape[1] + 1))
-    if min(np.count_nonzero(is_linked), len(target)) < least:
+    if np.count_nonzero(is_linked) < max(MIN_CELLS, 2 * (position.shape[1] + 1)):
         return []
     end = position + np.where(is_linked[:, None], displacement, shift)
     partner = np.where(is_linked, np.arange(len(position)), -1)
     kriged = Registration.from_positions(position, end).smooth_flow(shift, partner)
-    affine = fit_affine_flow(position, displacement, is_linked)
-    return [kriged, affine, match_moments(source, target)]
+    return [kriged, fit_affine_flow(position, displacement, is_linked)]
 
 
 def match_moments(source: Detections, target: Detections) -> Array:

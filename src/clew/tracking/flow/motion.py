@@ -17,7 +17,12 @@ import numpy as np
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
 from clew.tracking.flow.nearest_points import find_mutual_nearest
-from clew.tracking.flow.registration import Links, link_resting_cells, register_frames
+from clew.tracking.flow.registration import (
+    Links,
+    link_resting_cells,
+    measure_strain,
+    register_frames,
+)
 from clew.tracking.scales import (
     MapFunction,
     SampledFrames,
@@ -50,6 +55,8 @@ class Motion:
     """Displacement that one cell in twenty exceeds."""
     persistence: float = 0.0
     """Share of its step that a cell repeats in the next frame pair."""
+    strain: float = 0.0
+    """Mean squared strain of the flow of a typical frame pair; 0 without flow."""
 
     @property
     def uses_previous_frame(self) -> bool:
@@ -109,7 +116,8 @@ def estimate_motion(source: Source, over: MapFunction = map) -> Motion:
         if alone.persistence > 0:
             limit = np.median(alone.remainder) + ROUNDING * np.median(steps.total)
         if not len(flow.remainder) or limit >= np.median(flow.remainder):
-            return Motion(True, flow_step, far_flow_step, flow.persistence)
+            strain = float(np.median(steps.strain))
+            return Motion(True, flow_step, far_flow_step, flow.persistence, strain)
     return Motion(False, resting_step, far_resting_step, alone.persistence)
 
 
@@ -175,6 +183,8 @@ class _Steps(NamedTuple):
     """(n,) the same relative to the flow."""
     resting: Array
     """(m,) lengths, in cells linked without the flow."""
+    strain: Array
+    """(p,) mean squared strain of the flow of each sampled pair."""
     flow_first: Array
     """(k, ndim) steps relative to the flow, of cells linked through three frames,"""
     flow_second: Array
@@ -245,8 +255,10 @@ def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> _Steps:
     total = [np.zeros(0)]
     relative = [np.zeros(0)]
     resting = [np.zeros(0)]
+    strain = [np.zeros(0)]
     for source, target in pairwise(frames):
-        links = register_frames(source, target).links
+        flow = register_frames(source, target)
+        links = flow.links
         flow_links.append(links)
         resting_links.append(link_resting_cells(source, target))
         if (source.frame, target.frame) in pairs:
@@ -255,11 +267,13 @@ def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> _Steps:
             total.append(np.linalg.norm(links.displacement, axis=1))
             relative.append(np.linalg.norm(links.deviation, axis=1))
             resting.append(np.linalg.norm(step, axis=1))
+            strain.append(np.array([measure_strain(flow.position, flow.shift)]))
     ndim = frames[0].position.shape[1]
     return _Steps(
         np.concatenate(total),
         np.concatenate(relative),
         np.concatenate(resting),
+        np.concatenate(strain),
         *_chain_steps(flow_links, ndim),
         *_chain_steps(resting_links, ndim),
     )

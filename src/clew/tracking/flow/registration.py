@@ -43,6 +43,10 @@ MEDIAN_DIFFERENCE = 0.7071
 MIN_APPEARANCE_CHANGE = 0.1
 """Least change of an appearance between frames, relative to the difference between two
 cells: below it, links would follow from appearance alone."""
+N_AROUND = 8
+"""Cells around each whose displacements are compared."""
+MAX_STRAIN = 2.0
+"""Beyond, cells move independently."""
 TIE_BREAK = 1e-6
 """Cost of a displacement by one spacing to one side rather than the other."""
 
@@ -417,6 +421,23 @@ def is_significantly_positive(gain: Array, level: float = SETTINGS.level) -> boo
         return bool(gain.mean() > 0)
     p_value = stdtr(len(gain) - 1, -gain.mean() / error)
     return bool(p_value < level)
+
+
+def measure_strain(position: Array, shift: Array) -> float:
+    """Measure how much a flow (n, ndim) bends: its mean squared strain.
+
+    The strain is the difference between the displacements of a cell and of one around
+    it, relative to their distance.
+    """
+    n_around = min(N_AROUND, len(position) - 1)
+    if n_around < 1:
+        return 0.0
+    distance, around = cKDTree(position).query(position, n_around + 1)
+    distance = np.maximum(distance[:, 1:], np.median(distance[:, 1]) / 2)
+    difference = np.linalg.norm(shift[:, None] - shift[around[:, 1:]], axis=2)
+    # cells in one place have no strain
+    strain = difference / np.where(distance > 0, distance, np.inf)
+    return float((np.minimum(strain, MAX_STRAIN) ** 2).mean())
 
 
 def register_frames(

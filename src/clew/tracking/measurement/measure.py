@@ -51,8 +51,8 @@ class MeasurementCache:
         self.overlaps: Cache[Overlap] = Cache(
             MAX_BYTES, lambda overlap: 3 * overlap.volume.nbytes
         )
-        # one label image: the next frame pair begins with the last one
-        self.labels: Cache[NDArray[Any]] = Cache(1)
+        # two label images: several flows of a frame pair are compared
+        self.labels: Cache[NDArray[Any]] = Cache(2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MeasurementCache, ()
