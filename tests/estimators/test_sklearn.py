@@ -394,3 +394,19 @@ def test_skops_restores_what_it_dumped(learner):
     assert type(loaded.result_) is type(fitted.result_)
     for one, other in zip(loaded.predict(X), fitted.predict(X), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_repr_of_every_result_is_one_short_line():
+    X, Y, _ = sequences(n=6)
+    svm = StructuredSVM(Chain(n_states=4), lam=0.1)
+    fitted = [
+        svm.fit(X, Y),
+        StructuredCRF(Chain(n_states=4), lam=0.1).fit(X, Y),
+        StructuredPerceptron(Chain(n_states=4), max_epochs=2).fit(X, Y),
+        StructuredSVM(Chain(n_states=4), lam=0.1).partial_fit(X, Y),
+    ]
+    for estimator in fitted:
+        text = repr(estimator.result_)
+        assert text.startswith(f"<{type(estimator.result_).__name__}: ")
+        assert len(text) < 200
+        assert "\n" not in text

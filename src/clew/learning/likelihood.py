@@ -58,6 +58,9 @@ class LikelihoodResult:
             )
         return self
 
+    def __repr__(self) -> str:
+        return f"<LikelihoodResult: {self}>"
+
     def __str__(self) -> str:
         end = "converged" if self.converged else "not converged"
         kind = "gap" if self.convex else "‖gradient‖²/2λ"

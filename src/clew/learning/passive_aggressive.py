@@ -60,6 +60,9 @@ class OnlineResult:
     loss: float = float("nan")
     """Mean loss of the last batch, each example before its step."""
 
+    def __repr__(self) -> str:
+        return f"<OnlineResult: {self}>"
+
     def __str__(self) -> str:
         return (
             f"online: {self.n_examples} examples in {self.steps} steps, "

@@ -29,6 +29,9 @@ class PerceptronResult:
         """Number of epochs."""
         return len(self.losses)
 
+    def __repr__(self) -> str:
+        return f"<PerceptronResult: {self}>"
+
     def __str__(self) -> str:
         end = "no mistakes left" if self.converged else "stopped improving"
         return f"{end}: task loss {self.losses[-1]:.4g} after {self.epochs} epochs"
