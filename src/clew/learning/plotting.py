@@ -42,13 +42,13 @@ def plot_result(result: Result) -> Figure:
 
     passes = result.column("passes")
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    axes[0].plot(passes, result.column("objective"), label="objective")
-    axes[0].plot(passes, result.column("lower_bound"), label="lower bound")
+    axes[0].plot(passes, result.column("objective"), ".-", label="objective")
+    axes[0].plot(passes, result.column("lower_bound"), ".-", label="lower bound")
     axes[0].set_ylabel("objective of the convexified problem")
     top = result.history[0].objective if result.history else 1.0
     axes[0].set_ylim(-0.05 * abs(top), 1.05 * top if top > 0 else 1.0)
     axes[0].legend()
-    axes[1].semilogy(passes, result.column("gap").clip(1e-16), label="gap")
+    axes[1].semilogy(passes, result.column("gap").clip(1e-16), ".-", label="gap")
     axes[1].step(
         passes,
         result.column("precision"),
@@ -58,7 +58,7 @@ def plot_result(result: Result) -> Figure:
     )
     axes[1].set_ylabel("certified gap")
     axes[1].legend()
-    axes[2].plot(passes, result.column("bounds"))
+    axes[2].plot(passes, result.column("bounds"), ".-")
     axes[2].set_ylabel("bounds added")
     for axis in axes:
         axis.set_xlabel("passes over the data")
