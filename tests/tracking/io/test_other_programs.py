@@ -40,7 +40,7 @@ def test_tracksdata_opens_graph_and_masks(result):
     assert graph.num_nodes() == len(lineage.frame)
 
 
-def test_funtracks_opens_graph_with_masks(result, simulated):
+def test_funtracks_opens_graph_with_masks(result, simulated, tmp_path):
     funtracks = pytest.importorskip("funtracks.import_export")
     folder, lineage = result
     # labels of nodes are those of the movie; masks of a result have ids of tracks
@@ -48,14 +48,17 @@ def test_funtracks_opens_graph_with_masks(result, simulated):
     masks = np.stack(
         [simulated.movie.label(t) for t in range(simulated.movie.n_frames)]
     )
-    for segmentation, names in (
-        (masks, None),
-        (folder / "tracks.zarr" / "0", by_track),
+    # recovered cells have no mask in the movie
+    given = Tracker.generic(n_jobs=1, cache=None, fill=False).track(simulated.movie)
+    write_and_count(tmp_path, given, simulated.movie, ("geff",), ThreadExecutor(1))
+    for where, cells, segmentation, names in (
+        (tmp_path, given, masks, None),
+        (folder, lineage, folder / "tracks.zarr" / "0", by_track),
     ):
         tracks = funtracks.import_from_geff(
-            folder / "lineage.geff", node_name_map=names, segmentation_path=segmentation
+            where / "lineage.geff", node_name_map=names, segmentation_path=segmentation
         )
-        assert tracks.graph.num_nodes() == len(lineage.frame)
+        assert tracks.graph.num_nodes() == len(cells.frame)
         assert tracks.segmentation is not None
 
 
