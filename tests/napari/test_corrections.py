@@ -13,7 +13,7 @@ from clew.napari.corrections import (
 )
 from clew.tracking.events import Event
 from clew.tracking.io.napari import make_napari_tracks
-from tests.annotation.test_annotator import annotator, source  # noqa: F401
+from tests.annotation.test_annotator import annotator  # noqa: F401
 
 
 def test_painted_labels_are_listed_with_their_pixels():

@@ -8,7 +8,7 @@ from clew.errors import InputError
 from clew.napari.track_edit import AUTHOR, TracksLink
 from clew.tracking.events import Event
 from clew.tracking.io.geff import write_geff
-from tests.annotation.test_annotator import annotator, source  # noqa: F401
+from tests.annotation.test_annotator import annotator  # noqa: F401
 
 pytest.importorskip("funtracks")
 

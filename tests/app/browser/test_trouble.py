@@ -49,6 +49,7 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
     mine = annotator.asked()
     while (theirs := another.asked())[0] == mine[0]:  # both could be impossible
         another.press("Space")
+        another.settle()  # keys mean nothing before the pictures are there
     # the first page's answer is held back until the other one's is through: it then builds on an old revision
     held = []
     annotator.page.route(
@@ -70,7 +71,8 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
     held[0].continue_()
     annotator.saved()
     assert stale
-    assert annotator.page.is_hidden("#refused"), annotator.page.inner_text("#refused")
+    # the next question may have been theirs, which a notice in this place then says
+    assert "was not taken" not in annotator.page.inner_text("#refused")
     assert annotator.exported(tmp_path) == {mine, theirs}
 
 

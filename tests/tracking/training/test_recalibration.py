@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from clew import load
 from clew.tracking.events import Event
-from clew.tracking.persistence import _calibration
+from clew.tracking.persistence import _unpack_calibration
 from clew.tracking.solve import solve_frame_pair
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
@@ -224,7 +224,7 @@ def test_held_out_annotations_calibrate_and_the_file_keeps_it(simulated, tmp_pat
 
 
 def test_a_calibration_of_an_older_file_looks_at_margins_and_kinds_alone():
-    found = _calibration([10.9, -0.5, 0.9, -1.9, -2.2, 1.6, 0.6, 1.7, 0.41])
+    found = _unpack_calibration([10.9, -0.5, 0.9, -1.9, -2.2, 1.6, 0.6, 1.7, 0.41])
     assert (found.slope, found.spread) == (10.9, 0.41)
     seen = MovieMargins.of(np.zeros(9, dtype=np.int8), np.full(9, 0.01), 1.0)
     assert odds_of_being_wrong(found.of_movie(seen), 0.3) == pytest.approx(
@@ -234,8 +234,8 @@ def test_a_calibration_of_an_older_file_looks_at_margins_and_kinds_alone():
         np.array([Event.APPEAR], dtype=np.int8), np.array([0.3]), 1.0, np.ones(1)
     )[0]
     assert appears == pytest.approx(1 / (1 + np.exp(1.9 - 10.9 * 0.3)))
-    newer = _calibration(
+    newer = _unpack_calibration(
         [10.9, -0.5, 0.9, -1.9, -2.2, 1.6, 0.6, 1.7, 0.41, 0.3, 1.0, 2.5]
     )  # before torn masks
     assert (newer.border, newer.torn) == (2.5, 0.0)
-    assert _calibration([1.0, 2.0]) is GENERIC_CALIBRATION
+    assert _unpack_calibration([1.0, 2.0]) is GENERIC_CALIBRATION
