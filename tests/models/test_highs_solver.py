@@ -136,6 +136,27 @@ def test_integer_program_widens_its_reach_until_it_is_exact(monkeypatch):
     assert n_mips > 1
 
 
+def test_integer_answers_are_kept_while_the_bounds_stay(monkeypatch):
+    monkeypatch.setattr(highs_solver, "MAX_CUTS", 0)
+    monkeypatch.setattr(highs_solver, "MAX_ANSWERS", 3)
+    program = odd_cycle(5)
+    questions = 1 + 0.1 * np.random.default_rng(8).random((4, 5))
+    first = program.solve(questions[0]).y
+    for scores in questions[1:3]:
+        program.solve(scores)
+    n_mips = program.counts.mips
+    assert np.array_equal(program.solve(questions[0]).y, first)
+    assert program.counts.mips == n_mips
+    program.solve(questions[3])  # the oldest answer, to questions[1], makes room
+    n_mips = program.counts.mips
+    program.solve(questions[0])
+    assert program.counts.mips == n_mips
+    program.solve(questions[1])
+    assert program.counts.mips > n_mips
+    program.set_bounds(np.zeros(5), 1.0 - first)  # none of the variables it chose
+    assert not (program.solve(questions[0]).y & first).any()
+
+
 def test_second_question_takes_fewer_iterations():
     rng = np.random.default_rng(3)
     n = 40  # an assignment: the LP is integral

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,9 @@ INITIAL_REACH = 0.01
 MAX_CUTS = 1000
 """Most rows that are added to a program."""
 
+MAX_ANSWERS = 16
+"""Most answers of integer programs that a program keeps."""
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -79,7 +83,8 @@ class WarmStartedProgram:
     The model is passed to HiGHS once. A question changes the costs and solves the LP
     relaxation from the last basis. A fractional answer is cut off by rows that hold
     for every output, and therefore stay; if there are none, an integer program is
-    solved.
+    solved. The last answers of integer programs are kept: one takes as long as a
+    hundred LPs, and fits that begin at the same weights ask the same question.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class WarmStartedProgram:
         self.counts = SolverCounts()
         self._is_infeasible = False  # does not depend on the scores
         self._highs: Any = None  # a highspy.Highs from the first question on
+        self._integer_answers: dict[bytes, Array | None] = {}
         self._lock = threading.Lock()  # two threads may solve the same example
 
     def solve(self, scores: ArrayLike) -> Solution | None:
@@ -130,6 +136,7 @@ class WarmStartedProgram:
             self.lower = np.array(lower, dtype=float)
             self.upper = np.array(upper, dtype=float)
             self._is_infeasible = False
+            self._integer_answers.clear()
             if self._highs is not None:
                 columns = np.arange(len(self.lower), dtype=np.int32)
                 self._highs.changeColsBounds(
@@ -151,7 +158,7 @@ class WarmStartedProgram:
                 return None
             is_integral = not _is_fractional(y).any()
         if not is_integral:
-            y = self._solve_integer(costs, y)
+            y = self._recall_integer(costs, y)
         return None if y is None else Solution(np.rint(y).astype(np.int8), duals)
 
     def _solve_lp(self, costs: Array) -> Array | None:
@@ -214,6 +221,16 @@ class WarmStartedProgram:
         )
         check_status(status, "adding cuts")
         return True
+
+    def _recall_integer(self, costs: Array, relaxed: Array) -> Array | None:
+        """Return the answer of the integer program, solved if it is not known."""
+        key = hashlib.blake2b(costs.tobytes(), digest_size=16).digest()
+        known = self._integer_answers
+        y = known.pop(key) if key in known else self._solve_integer(costs, relaxed)
+        known[key] = y  # the last one is the newest
+        if len(known) > MAX_ANSWERS:
+            del known[next(iter(known))]
+        return y
 
     def _solve_integer(self, costs: Array, relaxed: Array) -> Array | None:
         """Return the answer of the integer program; None if infeasible.
