@@ -7,6 +7,7 @@ for comparison, as in Settles 2009, "Active learning literature survey".
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 
@@ -104,7 +105,13 @@ def fit_committee(
     if size < 1:
         return np.zeros((0, len(learner.w)))
     draws = [np.sort(rng.choice(n, size, replace=False)) for _ in range(N_MEMBERS)]
-    return np.array([learner.fit_part(annotations[rows]) for rows in draws])
+    members = []
+    for rows in draws:
+        member = copy(learner)
+        member.result = None
+        member.learn(annotations[rows])
+        members.append(member.w)
+    return np.array(members)
 
 
 def _collect(learner: Learner, annotations: Annotations, n: int | None) -> OpenEvents:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from clew.annotation.frame_pair_cache import FramePairCache
 from clew.annotation.learner import Learner
 from clew.annotation.sampling import sample
-from clew.annotation.settings import LearnerSettings
-from clew.annotation.training_windows import TrainingWindows
+from clew.annotation.training_windows import TrainingWindows, WindowSettings
+from clew.learning.task import Space
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
@@ -18,8 +19,12 @@ from clew.tracking.tracker import Tracker
 NOTHING = Annotations.of(EventTable.empty())
 
 
-SMALL = LearnerSettings(window=5, pseudo_window=9)
+SMALL = WindowSettings(window=5, pseudo_window=9)
 """Windows that are smaller than the frames of the movie."""
+
+
+def pair_with(learner, frame, annotations):
+    return FramePairCache(learner.pairs, 10**6).get_pair(frame, annotations)
 
 
 def made(source, settings=SMALL):
@@ -35,8 +40,9 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(
     learner, windows = made(source)
     frame = int(rng.integers(len(learner.pairs)))
     annotations = simulated.known.select_frame(frame)[:2]
-    example = windows.make_example(frame, annotations, annotations)
-    pair, window = example.pair, example.window
+    example = windows.make_example(frame, annotations)
+    pair = pair_with(learner, frame, annotations)
+    window = example.window
     assert 0 < len(window.rows) < len(pair.candidates)
     guess = assign(pair.candidates, pair.scores(learner.initial)).chosen
     scores = pair.scores(learner.initial) + rng.normal(
@@ -55,51 +61,36 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
     learner, windows = made(source)
     for frame in range(len(learner.pairs)):
         annotations = simulated.known.select_frame(frame)[:3]
-        example = windows.make_example(frame, annotations, annotations)
-        cells = example.pair.candidates.detections_of()
-        inside = np.zeros(example.pair.candidates.n_detections + 1, dtype=bool)
+        example = windows.make_example(frame, annotations)
+        pair = pair_with(learner, frame, annotations)
+        cells = pair.candidates.detections_of()
+        inside = np.zeros(pair.candidates.n_detections + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
-        guess = cells[
-            assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen
-        ]
+        guess = cells[assign(pair.candidates, pair.scores(learner.initial)).chosen]
         for event in guess:
             assert len(set(inside[event[event >= 0]])) == 1
-        assert set(example.pair.find_annotated(annotations)) <= set(example.window.rows)
-        assert len(example.annotated) >= len(annotations)
+        assert set(pair.find_annotated(annotations)) <= set(example.window.rows)
+        assert len(example.labels) >= len(annotations)
 
 
 def test_what_is_told_comes_before_what_was_known(source, simulated):
     learner, windows = made(source)
     frame = windows.pseudo_frames[3]
-    pseudo = windows.make_example(frame, NOTHING, NOTHING)
-    assert pseudo.annotated
-    assert all(pseudo.annotated.values())
-    sure = pseudo.window.rows[list(pseudo.annotated)]
-    denied = Annotations.of(
-        pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False]
-    )
-    told = windows.make_example(frame, denied, denied)
-    assert (
-        told.annotated[told.window.select_labels({int(sure[0]): 0}).popitem()[0]] == 0
-    )
+    pseudo = windows.make_example(frame, NOTHING)
+    assert pseudo.labels
+    assert all(pseudo.labels.values())
+    sure = pseudo.window.rows[list(pseudo.labels)]
+    pair = pair_with(learner, frame, NOTHING)
+    denied = Annotations.of(pair.candidates.table(pair.a, pair.b, sure[:1]), [False])
+    told = windows.make_example(frame, denied)
+    row, _ = told.window.select_labels({int(sure[0]): 0}).popitem()
+    assert told.labels[row] == 0
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
     other = simulated.known.select_frame(frame)[:4]
-    example = windows.make_example(frame, other, other)
-    assert assign(
-        example.window.candidates,
-        example.pair.scores(learner.initial)[example.window.rows],
-        example.annotated,
-    )
-
-
-def test_more_may_be_told_than_was_learned_from_last(source, simulated):
-    learner = Learner(source)
-    frames = simulated.known.events.frame
-    learner.learn(simulated.known[frames == 2])
-    more = simulated.known[(frames == 2) | (frames == 5)]
-    other = Learner(source)
-    other.annotate(more)
-    np.testing.assert_allclose(learner.fit_part(more), other.fit_part(more))
+    example = windows.make_example(frame, other)
+    scores = pair_with(learner, frame, other).scores(learner.initial)
+    window = example.window
+    assert assign(window.candidates, scores[window.rows], example.labels)
 
 
 @pytest.mark.parametrize("least", [0.9, 0.99, 0.9999])
@@ -107,17 +98,18 @@ def test_what_the_initial_weights_are_almost_certainly_right_about_counts(
     source, least
 ):
     learner, windows = made(
-        source, LearnerSettings(pseudo_window=1000, pseudo_probability=least)
+        source, WindowSettings(pseudo_window=1000, pseudo_probability=least)
     )
     unit = np.linalg.norm(learner.initial)
     counted = 0
     for frame in windows.pseudo_frames:
-        example = windows.make_example(frame, NOTHING, NOTHING)
-        answer = assign(example.pair.candidates, example.pair.scores(learner.initial))
+        example = windows.make_example(frame, NOTHING)
+        pair = pair_with(learner, frame, NOTHING)
+        answer = assign(pair.candidates, pair.scores(learner.initial))
         right = windows.calibrate().probability(
             answer.events, answer.confidence(), unit
         )
-        rows = example.window.rows[list(example.annotated)]
+        rows = example.window.rows[list(example.labels)]
         assert set(rows) == set(answer.chosen[right >= least])
         counted += len(rows)
     assert counted
@@ -153,37 +145,33 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
     windows = TrainingWindows(
         np.zeros_like(learner.initial),
         len(learner.pairs),
-        learner.get_pair,
+        lambda frame, annotations: pair_with(learner, frame, annotations),
         learner.basis,
     )
     assert not windows.pseudo_frames
     annotations = simulated.known.select_frame(2)[:3]
-    example = windows.make_example(2, annotations, annotations)
-    assert len(example.window.rows) == len(example.pair.candidates)
-    assert len(example.annotated) == len(annotations)
+    example = windows.make_example(2, annotations)
+    pair = pair_with(learner, 2, annotations)
+    assert len(example.window.rows) == len(pair.candidates)
+    assert len(example.labels) == len(annotations)
 
 
 def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
     learner, some = Learner(source, settings=SMALL), simulated.some
 
-    def programs():
-        return {
-            frame: learner.windows.make_example(frame, here, here).program
-            for frame in learner.windows.frames(learner.annotations)
-            for here in [learner.annotations.select_frame(frame)]
-        }
-
     # a move, since a first event of a rare kind would switch that kind on in all pairs
     last = np.flatnonzero(some.events.event == Event.MOVE)[-1]
     learner.learn(some[np.arange(len(some)) != last])
-    before = programs()
+    before = learner.windows.make_examples(learner.annotations)
     learner.learn(some)
-    changed = [
-        frame
-        for frame, program in programs().items()
-        if before.get(frame) is not program
+    new = [
+        example
+        for example in learner.windows.make_examples(learner.annotations)
+        if example not in before
     ]
-    assert set(changed) <= {int(some.events.frame[last])}
+    frame = int(some.events.frame[last])
+    assert new == [learner.windows.make_example(frame, some.select_frame(frame))]
+    assert Space.ALL in new[0].window.solvers
 
 
 def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_first(

@@ -20,7 +20,6 @@ import scipy.sparse as sp
 
 import clew
 from clew import datasets
-from clew.annotation.settings import LearnerSettings
 from clew.errors import ClewError, InputError
 from clew.models import Chain
 from clew.tracking import (
@@ -223,7 +222,6 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "Algorithm": (clew.Algorithm, fields(clew.Algorithm())),
         "Loss": (clew.Loss, fields(clew.LOSSES["bridge"])),
         "DetectionSettings": (DetectionSettings, fields(DetectionSettings())),
-        "LearnerSettings": (LearnerSettings, fields(LearnerSettings())),
         "learn": (lambda **given: clew.learn(**given), quick),
         "simulate": (datasets.simulate, {"n_words": 1, "rng": RNG}),
         "sentences": (datasets.sentences, {"n": 1, "rng": RNG}),
@@ -261,7 +259,6 @@ NAMES = [
     "Algorithm",
     "Loss",
     "DetectionSettings",
-    "LearnerSettings",
     "learn",
     "simulate",
     "sentences",

@@ -7,22 +7,25 @@ that a fit after one more answer takes a fraction of a second.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from clew.annotation.feature_steps import feature_steps
 from clew.annotation.frame_pair_cache import FramePairCache
 from clew.annotation.predictions import Prediction
-from clew.annotation.settings import DEFAULT, LearnerSettings
-from clew.annotation.training_windows import TrainingWindows, WindowExample
+from clew.annotation.training_windows import (
+    DEFAULT,
+    TrainingWindows,
+    WindowExample,
+    WindowSettings,
+)
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.initialization import Initializer
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space
-from clew.models.highs_solver import WarmStartedProgram
+from clew.learning.task import Array
 from clew.models.linear_program import LinearTask
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
@@ -36,8 +39,17 @@ from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.examples import MODEL
 from clew.tracking.training.prior import make_basis, scale_prior
 from clew.tracking.user_columns import add_user_columns
-from clew.utils.cache import Cache
 from clew.utils.parameters import clone
+
+STIFFNESS = 5.0
+"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed
+event. Cross-validation chooses a λ near this or above on real movies, whether 2 % or
+25 % of the events are annotated."""
+KEPT_CANDIDATES = 3_000_000
+"""Candidates whose features stay in memory, at about 100 bytes each."""
+MIN_STEPS = 10
+"""Events of a frame pair, the least certain ones, whose step length is measured; at
+least a quarter of them."""
 
 
 class Learner:
@@ -49,7 +61,7 @@ class Learner:
         The detections of the movie.
     tracker : Tracker, optional
         Has the initial weights; generic ones by default.
-    settings : LearnerSettings
+    settings : WindowSettings
     profile : MovieProfile, optional
         Of the movie, if it is known: finding it takes seconds.
 
@@ -69,7 +81,7 @@ class Learner:
         source: Source,
         *,
         tracker: Tracker | None = None,
-        settings: LearnerSettings = DEFAULT,
+        settings: WindowSettings = DEFAULT,
         profile: MovieProfile | None = None,
     ) -> None:
         self.source = source
@@ -83,7 +95,7 @@ class Learner:
             w = self.tracker.weights_for(profile)
             pairs = FramePairBuilder(self._add_columns(source), profile, w)
         generic_set = pairs.profile.generic_set
-        self.prior = scale_prior(self.tracker, self.names, settings.trust, generic_set)
+        self.prior = scale_prior(self.tracker, self.names, generic_set=generic_set)
         self.basis = make_basis(self.prior, self.names)
         self.initial: Array = self.tracker.weights_for(pairs.profile)
         self.w: Array = self.initial
@@ -98,16 +110,16 @@ class Learner:
     def _use_pairs(self, pairs: FramePairBuilder) -> None:
         """Start with other frame pairs; drop all that was made of the old ones."""
         self.pairs = pairs
-        self._cache = FramePairCache(pairs, self.settings.kept_candidates)
+        self._cache = FramePairCache(pairs, KEPT_CANDIDATES)
         self.windows = TrainingWindows(
             self.initial,
             len(pairs),
-            self._get_training_pair,
+            # The flow of a pair to learn from ignores the annotations.
+            lambda frame, own: self._cache.get_pair(frame, own),
             self.basis,
             self.settings,
             self.tracker.calibration_,
         )
-        self._solvers: Cache[WarmStartedProgram] = Cache()
         self._squared_steps: dict[int, tuple[Array, int]] = {}
 
     def use_events(self, events: frozenset[Event]) -> None:
@@ -130,7 +142,6 @@ class Learner:
         self._cache = self._cache.with_source(self._add_columns(source), frames)
         self.pairs = self._cache.pairs
         self.windows.forget(frames)
-        self._solvers = self._solvers.without(lambda slot: slot[0] in frames)
 
     def annotate(self, annotations: Annotations) -> None:
         """Use other annotations: predictions follow at once, weights with `learn`."""
@@ -164,11 +175,11 @@ class Learner:
             self.w = self.initial
             self.result = None
             return
-        examples = self._make_examples(self.annotations)
-        task = self._make_task(examples)
+        examples = self.windows.make_examples(self.annotations)
+        task = make_task(examples)
         self.result = self._fit(task, self.result, time_limit, is_interrupted)
         for (n, space), solver in task.programs.items():
-            self._solvers.put(*_solver_key(examples[n], space), solver)
+            examples[n].window.solvers[space] = solver
         self.w = self.basis @ self.result.w
 
     @property
@@ -177,20 +188,11 @@ class Learner:
         stopped = (Status.TIME_LIMIT, Status.INTERRUPTED)
         return self.result is not None and self.result.status in stopped
 
-    def fit_part(self, annotations: Annotations) -> Array:
-        """Return (d,) the weights of some of the annotations; changes nothing here."""
-        task = self._make_task(self._make_examples(annotations))
-        return np.asarray(self.basis @ self._fit(task, None).w)
-
     def get_pair(self, frame: int) -> FramePair:
         """Return a frame pair, whose candidates include its annotated events."""
         return self._cache.get_pair_with_known_moves(
             frame, self.annotations.select_frame(frame)
         )
-
-    def _get_training_pair(self, frame: int) -> FramePair:
-        """Return a frame pair to learn from; its flow ignores the annotations."""
-        return self._cache.get_pair(frame, self.annotations.select_frame(frame))
 
     def solve(self, frame: int, version: int = 0) -> PairSolution:
         """Return the events of a frame pair, with its candidates."""
@@ -223,7 +225,7 @@ class Learner:
         length = np.full(len(solution.events), np.nan)
         assignment = solution.assignment
         n_finite = np.count_nonzero(np.isfinite(solution.confidence))
-        n_measured = min(n_finite, max(self.settings.min_steps, n_finite // 4))
+        n_measured = min(n_finite, max(MIN_STEPS, n_finite // 4))
         if assignment is None or not n_measured:
             return length
         rows = np.argsort(solution.confidence, kind="stable")[:n_measured]
@@ -244,29 +246,6 @@ class Learner:
     def make_tracker(self) -> Tracker:
         """Return a tracker with the present weights, for other movies or a file."""
         return make_adapted_tracker(self.tracker, self.groups, self.w, self.annotations)
-
-    def _make_examples(self, annotations: Annotations) -> list[WindowExample]:
-        """Return training examples; their windows cover all annotated events."""
-        return [
-            self.windows.make_example(
-                frame,
-                self.annotations.select_frame(frame),
-                annotations.select_frame(frame),
-            )
-            for frame in self.windows.frames(annotations)
-        ]
-
-    def _make_task(self, examples: list[WindowExample]) -> LinearTask:
-        """Return the learning problem, with the solvers that are still valid."""
-        programs = [example.program for example in examples]
-        labels = [example.annotated for example in examples]
-        task = MODEL.prepare(programs, labels).task(programs, labels)
-        for n, example in enumerate(examples):
-            for space in (Space.ALL, Space.COMPATIBLE):
-                solver = self._solvers.peek(*_solver_key(example, space))
-                if solver is not None:
-                    task.programs[n, space] = solver
-        return task
 
     def _fit(
         self,
@@ -303,7 +282,7 @@ class Learner:
 
     def _lam(self, task: LinearTask) -> float:
         """Return λ for a number of examples."""
-        return self.settings.stiffness / task.n_examples
+        return STIFFNESS / task.n_examples
 
     def _start(self, task: LinearTask, previous: Result | None) -> Array | None:
         """Return the initial weights, as features of the task.
@@ -319,6 +298,17 @@ class Learner:
         w = np.zeros(task.n_features)
         w[-1] = np.linalg.norm(self.initial) / np.linalg.norm(self.prior)
         return w
+
+
+def make_task(examples: list[WindowExample]) -> LinearTask:
+    """Return the learning problem, with the solvers of the last fit."""
+    programs = [example.window.program for example in examples]
+    labels = [example.labels for example in examples]
+    task = MODEL.prepare(programs, labels).task(programs, labels)
+    for n, example in enumerate(examples):
+        for space, solver in example.window.solvers.items():
+            task.programs[n, space] = solver
+    return task
 
 
 def make_adapted_tracker(
@@ -352,16 +342,3 @@ def make_adapted_tracker(
         tracker.n_pairs_ = initial.n_pairs_
         tracker.origin_ = initial.origin_
     return tracker
-
-
-def _solver_key(example: WindowExample, space: Space) -> tuple[Hashable, Hashable]:
-    """Return the slot and the key of a solver.
-
-    Outputs that agree with the annotation depend on it; the set of all outputs does
-    not.
-    """
-    annotation = None
-    if space is Space.COMPATIBLE:
-        annotation = tuple(sorted(example.annotated.items()))
-    slot = example.pair.a.frame, space
-    return slot, (example.window.key, annotation)

@@ -1,8 +1,6 @@
 """Training examples for incremental fits: windows around annotated events.
 
-This is the only difference to the examples of `tracking/training/examples.py`.
-
-**Windows.** A person annotates a few cells of a frame, perhaps of thousands. How the
+A person annotates a few cells of a frame, perhaps of thousands. How the
 others move says little about those few, but makes every fit slower. So an example has
 a window: the cells nearest to what is annotated, while the prediction of the initial
 weights stands for all others. The window is closed under that prediction (no predicted
@@ -18,51 +16,77 @@ events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
-from clew.annotation.settings import DEFAULT, LearnerSettings
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Indices, Mask, Space
 from clew.models.binary_program import Program
-from clew.tracking.assignment.assignment import (
-    assign,
-    make_program,
-)
+from clew.models.highs_solver import WarmStartedProgram
+from clew.tracking.assignment.assignment import Assignment, assign, make_program
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import FramePair
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, EventTable
 from clew.tracking.training.calibration import (
     GENERIC_CALIBRATION,
     Calibration,
     MovieMargins,
 )
-from clew.tracking.training.examples import TrainingExample, change_basis
-from clew.tracking.training.pseudo_labels import fill_pseudo_labels, select_certain
+from clew.tracking.training.examples import change_basis
+from clew.tracking.training.pseudo_labels import (
+    PROBABILITY,
+    fill_pseudo_labels,
+    select_certain,
+)
 from clew.utils.cache import Cache
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """How large windows are, and which pseudo-labels they have."""
+
+    window: int = 40
+    """Cells of either frame in the training example around an annotated event."""
+    pseudo_pairs: int = 8
+    """Frame pairs, evenly spread over the movie, that are training examples by their
+    pseudo-labels alone."""
+    pseudo_window: int = 120
+    """Cells of either frame in these examples."""
+    pseudo_probability: float = PROBABILITY
+    """Predictions of the initial weights with at least this probability are
+    pseudo-labels."""
+
+
+DEFAULT = WindowSettings()
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingWindow:
     """A part of a frame pair, as if there were no other cells."""
 
-    key: Hashable
-    """The same for the same cells of the same candidates."""
     rows: Indices
     """(m,) the pair's candidates that involve only cells of the window, ascending."""
     candidates: Candidates
+    program: Program
+    """A variable for each candidate."""
+    assignment: Assignment
+    """The choice of the initial weights."""
+    solvers: dict[Space, WarmStartedProgram] = field(default_factory=dict)
+    """Those of the last fit."""
 
     @classmethod
-    def of(cls, pair: FramePair, is_inside: Mask) -> TrainingWindow:
+    def of(cls, pair: FramePair, is_inside: Mask, initial: Array, basis: Any) -> Self:
         """Return the window of some cells.
 
         Parameters
         ----------
         pair : FramePair
         is_inside : ndarray of shape (n_sources + n_targets,)
-            Which cells it has, in the order of the programme's rows.
+            Which cells it has, in the order of the program's rows.
+        initial : ndarray of shape (n_features,)
+        basis : csr_array of shape (n_features, k)
         """
         whole = pair.candidates
         n_sources = whole.n_sources
@@ -77,7 +101,9 @@ class TrainingWindow:
             int(is_inside[:n_sources].sum()),
             int(is_inside[n_sources:].sum()),
         )
-        return cls(_window_key(pair, is_inside), rows, candidates)
+        program = make_program(candidates, pair.features[rows])
+        assignment = assign(candidates, pair.scores(initial)[rows])
+        return cls(rows, candidates, change_basis(program, basis), assignment)
 
     def select_labels(self, pair_labels: dict[int, int]) -> dict[int, int]:
         """Return labels of the pair's candidates as labels of the window's."""
@@ -92,16 +118,13 @@ def _renumber(is_inside: Mask) -> Indices:
     return np.append(np.cumsum(is_inside) - 1, -1)
 
 
-def _window_key(pair: FramePair, is_inside: Mask) -> Hashable:
-    """Return a key for the cells and candidates of a window."""
-    return pair.key, np.packbits(is_inside).tobytes()
-
-
 @dataclass(frozen=True, eq=False)
-class WindowExample(TrainingExample):
-    """A training example of a window; `annotated` includes the pseudo-labels."""
+class WindowExample:
+    """The training example of a window."""
 
     window: TrainingWindow
+    labels: dict[int, int]
+    """{candidate: 1 if it happened, 0 if not}, pseudo-labels included."""
 
 
 class TrainingWindows:
@@ -114,10 +137,10 @@ class TrainingWindows:
     n_pairs : int
         Of the movie.
     get_pair : callable
-        Returns the frame pair with a first frame.
+        Returns a frame pair; called with its first frame and its annotations.
     basis : csr_array of shape (n_features, k)
         See `make_basis`.
-    settings : LearnerSettings
+    settings : WindowSettings
     calibration : Calibration
         Of the initial weights.
     """
@@ -126,9 +149,9 @@ class TrainingWindows:
         self,
         initial: Array,
         n_pairs: int,
-        get_pair: Callable[[int], FramePair],
+        get_pair: Callable[[int, Annotations], FramePair],
         basis: Any,
-        settings: LearnerSettings = DEFAULT,
+        settings: WindowSettings = DEFAULT,
         calibration: Calibration = GENERIC_CALIBRATION,
     ) -> None:
         self.initial = initial
@@ -142,15 +165,11 @@ class TrainingWindows:
         self._get_pair = get_pair
         self._calibration = calibration
         self._weight_norm = float(np.linalg.norm(initial))
+        # By frame: what the initial weights predict, its window, and its example.
         self._predictions: Cache[Indices] = Cache()
         self._windows: Cache[TrainingWindow] = Cache()
-        self._assignments: Cache[tuple[Indices, Array]] = Cache()
-        self._programs: Cache[Program] = Cache()
+        self._examples: Cache[WindowExample] = Cache()
         self._movie_calibration: Calibration | None = None
-
-    def frames(self, annotations: Annotations) -> list[int]:
-        """Return the frames that have an example, ascending."""
-        return sorted({*annotations.annotated_frames(), *self.pseudo_frames})
 
     def forget(self, frames: Collection[int]) -> None:
         """Make the examples of some frame pairs again: their cells changed."""
@@ -160,50 +179,51 @@ class TrainingWindows:
 
         self._predictions = self._predictions.without(is_changed)
         self._windows = self._windows.without(is_changed)
-        self._assignments = self._assignments.without(is_changed)
-        self._programs = self._programs.without(is_changed)
+        self._examples = self._examples.without(is_changed)
 
-    def make_example(
-        self, frame: int, window_annotations: Annotations, annotations: Annotations
-    ) -> WindowExample:
-        """Return the training example of one frame pair.
+    def make_examples(self, annotations: Annotations) -> list[WindowExample]:
+        """Return the training examples of all annotated frame pairs, and some more.
 
-        Parameters
-        ----------
-        frame : int
-        window_annotations : Annotations
-            The window is around these too.
-        annotations : Annotations
-            What is learned from.
+        Those whose annotations did not change are the same as before.
         """
-        pair = self._get_pair(frame)
-        annotated = pair.find_annotated(annotations)
-        around = pair.find_annotated(window_annotations) | annotated
-        window = self._find_window(frame, pair, around)
-        program = self._programs.get(
-            frame, lambda: self._make_program(pair, window), window.key
-        )
-        certain = self._find_certain(frame, pair, window)
-        labels = fill_pseudo_labels(program, certain, window.select_labels(annotated))
-        return WindowExample(pair, program, labels, window)
+        frames = sorted({*annotations.annotated_frames(), *self.pseudo_frames})
+        return [
+            self.make_example(frame, annotations.select_frame(frame))
+            for frame in frames
+        ]
+
+    def make_example(self, frame: int, annotations: Annotations) -> WindowExample:
+        """Return the training example of one frame pair, with its annotations."""
+
+        def make() -> WindowExample:
+            pair = self._get_pair(frame, annotations)
+            annotated = pair.find_annotated(annotations)
+            window = self._find_window(frame, pair, annotated)
+            # Outputs that agree with other labels need another solver.
+            window.solvers.pop(Space.COMPATIBLE, None)
+            certain = self._find_certain(window)
+            labels = window.select_labels(annotated)
+            return WindowExample(
+                window, fill_pseudo_labels(window.program, certain, labels)
+            )
+
+        return self._examples.get(frame, make, annotations.content_key())
 
     def calibrate(self) -> Calibration:
         """Return the calibration for this movie, from its pseudo-labeled pairs."""
         if self._movie_calibration is None:
+            nothing = Annotations.of(EventTable.empty())
             margins = []
             for frame in self.pseudo_frames:
-                pair = self._get_pair(frame)
-                window = self._find_window(frame, pair, {})
-                chosen, confidence = self._assign(frame, pair, window)
-                kinds = window.candidates.event[chosen]
-                margins.append(MovieMargins.of(kinds, confidence, self._weight_norm))
+                window = self._find_window(frame, self._get_pair(frame, nothing), {})
+                assignment = window.assignment
+                confidence = assignment.confidence()
+                margins.append(
+                    MovieMargins.of(assignment.events, confidence, self._weight_norm)
+                )
             total = MovieMargins.sum(margins)
             self._movie_calibration = self._calibration.of_movie(total)
         return self._movie_calibration
-
-    def _make_program(self, pair: FramePair, window: TrainingWindow) -> Program:
-        program = make_program(window.candidates, pair.features[window.rows])
-        return change_basis(program, self.basis)
 
     def _find_window(
         self, frame: int, pair: FramePair, annotated: dict[int, int]
@@ -212,8 +232,8 @@ class TrainingWindows:
         is_inside = self._mark_cells(frame, pair, annotated)
         return self._windows.get(
             frame,
-            lambda: TrainingWindow.of(pair, is_inside),
-            _window_key(pair, is_inside),
+            lambda: TrainingWindow.of(pair, is_inside, self.initial, self.basis),
+            (pair.key, is_inside.tobytes()),
         )
 
     def _mark_cells(
@@ -247,28 +267,16 @@ class TrainingWindows:
             pair.key,
         )
 
-    def _find_certain(
-        self, frame: int, pair: FramePair, window: TrainingWindow
-    ) -> Indices:
+    def _find_certain(self, window: TrainingWindow) -> Indices:
         """Return (m,) candidates of a window that are almost certainly right."""
         if not self.initial.any():
             return np.zeros(0, dtype=np.intp)
-        chosen, confidence = self._assign(frame, pair, window)
-        kinds = window.candidates.event[chosen]
-        probability = self.calibrate().probability(kinds, confidence, self._weight_norm)
-        return select_certain(chosen, probability, self.settings.pseudo_probability)
-
-    def _assign(
-        self, frame: int, pair: FramePair, window: TrainingWindow
-    ) -> tuple[Indices, Array]:
-        """Return the initial weights' choice within a window, and its confidence."""
-
-        def solve() -> tuple[Indices, Array]:
-            scores = pair.scores(self.initial)[window.rows]
-            assignment = assign(window.candidates, scores)
-            return assignment.chosen, assignment.confidence()
-
-        return self._assignments.get(frame, solve, window.key)
+        assignment = window.assignment
+        probability = self.calibrate().probability(
+            assignment.events, assignment.confidence(), self._weight_norm
+        )
+        least = self.settings.pseudo_probability
+        return select_certain(assignment.chosen, probability, least)
 
 
 def _find_nearest(pair: FramePair, cells: Indices, n: int) -> Indices:
