@@ -17,7 +17,6 @@ from clew.annotation.learner import Learner
 from clew.annotation.predictions import Predictions
 from clew.annotation.progress import check_prediction, event_probabilities, join_kinds
 from clew.annotation.questions import answer_from_truth, find_settled, next_questions
-from clew.annotation.session_settings import SESSION
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.tracker import Tracker
 
@@ -31,9 +30,7 @@ class Person:
     def __init__(self, scene: Scene) -> None:
         self.truth = by_pairs(scene.truth)
         self.learner = Learner(scene.source, tracker=Tracker.generic())
-        self.predictions = Predictions(
-            self.learner.pairs, self.learner.w, SESSION.cached_candidates
-        )
+        self.predictions = Predictions(self.learner.pairs, self.learner.w)
         self.said: dict[tuple, bool] = {}
         self.checks: list[Check] = []
         self.predict(range(len(self.learner.pairs)))

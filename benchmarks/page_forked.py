@@ -86,9 +86,6 @@ class NoWorker:
     def __init__(self, _: Any, on_status: Any) -> None:
         on_status(True, "")
 
-    async def open_movie(self, *_: Any) -> None:
-        """Do nothing."""
-
     async def fit(self, *_: Any) -> None:
         """Never return."""
         await asyncio.Event().wait()

@@ -11,12 +11,7 @@ import pytest
 from clew.annotation.learner import Learner
 from clew.annotation.learning_loop import LearningLoop
 from clew.annotation.predictions import Predictions
-from clew.annotation.worker import (
-    Fit,
-    LearningTask,
-    LearningWorker,
-    WorkerMovie,
-)
+from clew.annotation.worker import Fit, LearningTask, LearningWorker
 from clew.tracking.events import Annotations, Event, EventTable
 from tests.app.conftest import no_loop
 
@@ -36,7 +31,7 @@ def learner(source):
 
 
 def make_predictions(learner):
-    return Predictions(learner.pairs, learner.initial, 10**6)
+    return Predictions(learner.pairs, learner.initial)
 
 
 def make_task(learner, annotations, revision=0):
@@ -82,9 +77,6 @@ class LocalWorker:
         self.limits = []
         self.interrupted = 0
 
-    async def open_movie(self, number, tracker, priority):
-        pass
-
     async def fit(self, number, task, time_limit, can_interrupt, priority):
         self.limits.append(time_limit)
         await asyncio.sleep(0)
@@ -112,7 +104,7 @@ async def run_until(loop, recorder, kind):
 def test_process_learns_predicts_and_ends(source, learner, simulated):
     async def scenario():
         recorder = Recorder()
-        worker = LearningWorker([WorkerMovie(source, learner.tracker)])
+        worker = LearningWorker([source])
         predictions = make_predictions(learner)
         loop = LearningLoop(
             0, worker, predictions, make_task(learner, NOTHING), recorder
@@ -218,8 +210,7 @@ def test_trouble_with_a_movie_is_reported_and_passes(learner):
 def test_process_that_always_dies_is_given_up(source, learner):
     async def scenario():
         states = []
-        movies = [WorkerMovie(source, learner.tracker)]
-        worker = LearningWorker(movies, lambda *state: states.append(state))
+        worker = LearningWorker([source], lambda *state: states.append(state))
         recorder = Recorder()
         task = make_task(learner, NOTHING)
         loop = LearningLoop(0, worker, make_predictions(learner), task, recorder)

@@ -29,13 +29,8 @@ class IdleWorker:
 
     is_given_up = False
 
-    def __init__(self, movies, on_status):
-        self.movies = movies
-        self.opened = []
+    def __init__(self, sources, on_status):
         on_status(True, "")
-
-    async def open_movie(self, number, tracker, priority):
-        self.opened.append((number, tracker))
 
     async def fit(self, *_):
         await asyncio.Event().wait()

@@ -109,7 +109,7 @@ def test_movie_is_profiled_once(simulated, source, tmp_path, monkeypatch):
         profile = session.predictions.cache.pairs.profile
         found.append((len(profiled), profile, session.tracker.events))
         # The learning process does not profile the movie again.
-        working = _MovieLearner(session.worker_movie)
+        working = _MovieLearner(session.unedited_source)
         assert working.prepare(session._make_task()).pairs.profile == profile
         session.close()
     first, again, named = found

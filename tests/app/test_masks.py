@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from dataclasses import replace
 from itertools import count
 
 import imagecodecs
@@ -10,7 +11,7 @@ import pytest
 import tifffile
 
 from clew.annotation.mask_edits import apply_edits
-from clew.annotation.worker import WorkerMovie, _MovieLearner
+from clew.annotation.worker import _MovieLearner
 
 MOVIE = "/api/movies/0"
 KEYS = (f"edit-{n}" for n in count())
@@ -253,7 +254,7 @@ def test_edits_of_masks_that_were_replaced_since_are_set_aside(
 
 def test_learner_with_edited_masks_redoes_only_what_changed(page, source):
     session = page.session
-    working = _MovieLearner(WorkerMovie(source, session.tracker))
+    working = _MovieLearner(source)
     before = session.loop.task
     learner = working.prepare(before)
     old = [learner.get_pair(t) for t in range(13)]
@@ -270,3 +271,5 @@ def test_learner_with_edited_masks_redoes_only_what_changed(page, source):
     assert session.predictions.by_frame[4] is not predictions[1]
     page.client.portal.call(loop.use_predictions, loop.task, predictions)
     assert session.predictions.by_frame[4] is predictions[1]
+    # other initial weights start again
+    assert working.prepare(replace(loop.task, start=1)) is not learner

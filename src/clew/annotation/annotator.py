@@ -22,9 +22,10 @@ from clew.annotation.mask_state import MaskState
 from clew.annotation.questions import NO_FILTER, Question, QuestionFilter
 from clew.annotation.session import MovieSession
 from clew.annotation.store.history import Act, Author
-from clew.annotation.worker import LearningWorker, WorkerMovie
+from clew.annotation.worker import LearningWorker
 from clew.errors import InputError
 from clew.parallel import Progress
+from clew.tracking.detections import Source
 from clew.tracking.events import Event, EventTable
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure_movie
@@ -34,7 +35,7 @@ from clew.tracking.tracker import Tracker
 T = TypeVar("T")
 Listener = Callable[[str, dict[str, Any]], None]
 """Called with the kind of news, see `LearningLoop`, or "changed" and "worker"."""
-MakeWorker = Callable[[Sequence[WorkerMovie], Callable[[bool, str], None]], Any]
+MakeWorker = Callable[[Sequence[Source], Callable[[bool, str], None]], Any]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Annotator:
             target=self._loop.run_forever, name="clew-session", daemon=True
         )
         self._thread.start()
-        self._worker = make_worker([session.worker_movie], self._on_worker_status)
+        self._worker = make_worker([session.unedited_source], self._on_worker_status)
         self._run(self._start())
 
     @classmethod

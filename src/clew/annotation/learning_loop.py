@@ -70,7 +70,6 @@ class LearningLoop:
         self._updated_at = 0.0
         self._is_changed = asyncio.Event()
         self._is_changed.set()
-        self._opened_tracker = task.tracker
 
     def update(self, task: LearningTask, frames: Sequence[int]) -> None:
         """Learn from another task.
@@ -82,7 +81,7 @@ class LearningLoop:
             First frames of the pairs that are shown now or next; they are predicted
             before others.
         """
-        if task.tracker is not self.task.tracker:
+        if task.start != self.task.start:
             self.fit = None
             self.fit_revision = -1
         self.task = task
@@ -119,9 +118,6 @@ class LearningLoop:
 
     async def _learn(self, task: LearningTask) -> None:
         """Fit, and predict, until there is nothing left to do or a new task."""
-        if task.tracker is not self._opened_tracker:
-            await self.worker.open_movie(self.number, task.tracker, self._updated_at)
-            self._opened_tracker = task.tracker
         near, others = self._order_frames()
         time_limit = FIT_SECONDS
         is_complete = False
@@ -158,7 +154,7 @@ class LearningLoop:
 
     def use_fit(self, task: LearningTask, fit: Fit) -> None:
         """Predict with new weights from now on."""
-        if task.tracker is not self.task.tracker:
+        if task.start != self.task.start:
             return
         self.fit = fit
         self.fit_revision = task.revision
@@ -170,7 +166,7 @@ class LearningLoop:
         self, task: LearningTask, predictions: Sequence[Prediction]
     ) -> None:
         """Take over predictions, unless a newer task rules them out."""
-        if task.tracker is not self.task.tracker:
+        if task.start != self.task.start:
             return
         if task.profile.events != self.task.profile.events:
             return

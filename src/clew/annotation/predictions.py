@@ -16,6 +16,9 @@ from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.events import LINEAGE_KINDS, Annotations, Event, EventTable
 from clew.tracking.solve import PairSolution, solve_frame_pair
 
+KEPT_CANDIDATES = 1_000_000
+"""Candidates whose features stay in memory, at about 100 bytes each."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction(PairSolution):
@@ -100,15 +103,10 @@ class Predictions:
         Builds the frame pairs of the movie.
     weights : ndarray of shape (n_features,)
         Initial weights.
-    cached_candidates : int
-        Number of candidates to keep in memory, see `FramePairCache`.
     """
 
-    def __init__(
-        self, pairs: FramePairBuilder, weights: Array, cached_candidates: int
-    ) -> None:
+    def __init__(self, pairs: FramePairBuilder, weights: Array) -> None:
         self.n_pairs = len(pairs)
-        self._cached_candidates = cached_candidates
         self._reset(pairs, Weights(0, weights))
 
     def restart(self, pairs: FramePairBuilder, weights: Array) -> None:
@@ -124,7 +122,7 @@ class Predictions:
         self._initial_margin = 0.0
         # One tuple, replaced as a whole: other threads may be solving, and weights
         # and features belong together.
-        self._model = weights, FramePairCache(pairs, self._cached_candidates)
+        self._model = weights, FramePairCache(pairs, KEPT_CANDIDATES)
 
     @property
     def weights(self) -> Weights:

@@ -46,13 +46,12 @@ from clew.annotation.questions import (
     questions_about_changed_cells,
     typical_confidence,
 )
-from clew.annotation.session_settings import SESSION, SessionSettings
 from clew.annotation.store.history import Act, Author
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.annotation.stored_profile import read_profile, store_profile
 from clew.annotation.tracks import LineageCache, confirm_track, reject_track_from
-from clew.annotation.worker import LearningTask, LearningWorker, WorkerMovie
+from clew.annotation.worker import LearningTask, LearningWorker
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.detections import Source
@@ -66,6 +65,10 @@ Json = dict[str, Any]
 POSITION = "place"
 EVENTS = "events"
 """Settings in the store: where the person was, and which kinds of events can happen."""
+QUESTIONS_AHEAD = 3
+"""Whose frame pairs are predicted before others."""
+EXPORT_WAIT = 1.0
+"""Seconds that an export waits for weights which follow from the last answers."""
 
 
 class MovieSession:
@@ -85,7 +88,6 @@ class MovieSession:
         Has the initial weights.
     initial_weights : InitialWeights, optional
         The file that these come from, if a person chose it on the page.
-    settings : SessionSettings
     """
 
     def __init__(
@@ -96,12 +98,10 @@ class MovieSession:
         predictions: Predictions,
         tracker: Tracker,
         initial_weights: InitialWeights | None = None,
-        settings: SessionSettings = SESSION,
     ) -> None:
         self.number = number
         self.store = store
         self.predictions = predictions
-        self.settings = settings
         self.changes = Changes(store, masks, predictions)
         self.progress = Progress(store, predictions)
         self.lineages = LineageCache(predictions)
@@ -111,6 +111,7 @@ class MovieSession:
         if events is not None:
             predictions.use_events(parse_events(events) or ALL_EVENTS)
         self.tracker = tracker
+        self._n_starts = 0
         self.initial_weights = initial_weights
         self.errors_before: Json | None = None
         """The estimate of wrong events before other initial weights were chosen."""
@@ -163,9 +164,7 @@ class MovieSession:
                 profile=read_profile(store, source, tracker),
             )
             store_profile(store, source, tracker, learner.pairs.profile)
-            predictions = Predictions(
-                learner.pairs, learner.w, SESSION.cached_candidates
-            )
+            predictions = Predictions(learner.pairs, learner.w)
             return cls(number, masks, store, predictions, tracker, stored)
         except BaseException:
             store.close()
@@ -188,9 +187,9 @@ class MovieSession:
     # Learning
 
     @property
-    def worker_movie(self) -> WorkerMovie:
-        """What the worker needs to know of the movie."""
-        return WorkerMovie(self.changes.masks.source, self.tracker)
+    def unedited_source(self) -> Source:
+        """The cells of the movie without mask edits, as the worker needs them."""
+        return self.changes.masks.source
 
     def start_learning(self, worker: LearningWorker) -> LearningLoop:
         """Return the loop that learns from the answers; the caller runs it."""
@@ -211,6 +210,7 @@ class MovieSession:
             self.predictions.cache.pairs.profile,
             self.changes.masks.edits,
             self.tracker,
+            self._n_starts,
         )
 
     def _update_learning(self, frame: int | None = None) -> None:
@@ -292,7 +292,7 @@ class MovieSession:
             facts = {question.fact for question in changed}
             others = [one for one in questions if one.fact not in facts]
             questions = [*changed, *others][:n]
-            ahead = questions[: self.settings.questions_ahead]
+            ahead = questions[:QUESTIONS_AHEAD]
             self._next_frames = [question.frame for question in ahead]
         return questions
 
@@ -381,6 +381,7 @@ class MovieSession:
         edited = replace(pairs, source=self.positions.source)
         await self._run_in_writer(self.predictions.restart, edited, weights)
         self.tracker = tracker
+        self._n_starts += 1
         self.initial_weights = initial_weights
         self.errors_before = errors_before
         self.publish("began", {"weights": initial_weights.name})
@@ -454,7 +455,7 @@ class MovieSession:
     async def _wait_for_learning(self, kind: ExportKind) -> None:
         """Wait a moment for the last answers; then export what there is."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self.settings.export_wait
+        deadline = clock() + EXPORT_WAIT
         while self.worker_status["alive"] and clock() < deadline:
             if self._is_learned(kind):
                 return

@@ -46,15 +46,6 @@ class WorkerLost(ClewError):
 
 
 @dataclass(frozen=True)
-class WorkerMovie:
-    """A movie that the worker learns to track."""
-
-    source: Source
-    tracker: Tracker
-    """Has the initial weights."""
-
-
-@dataclass(frozen=True)
 class LearningTask:
     """What to learn from."""
 
@@ -67,6 +58,8 @@ class LearningTask:
     """All mask edits: the worker has the movie without them."""
     tracker: Tracker
     """Has the initial weights."""
+    start: int = 0
+    """How often a person has chosen other initial weights: learning starts again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +76,18 @@ class LearningWorker:
 
     Parameters
     ----------
-    movies : sequence of WorkerMovie
-        Calls name them by their index.
+    sources : sequence of Source
+        The cells of the movies without mask edits; calls name them by their index.
     on_status : callable
         Called with whether the process runs, and with the problem if it does not.
     """
 
     def __init__(
         self,
-        movies: Sequence[WorkerMovie],
+        sources: Sequence[Source],
         on_status: Callable[[bool, str], None] = lambda *_: None,
     ) -> None:
-        self.movies = list(movies)
+        self.sources = sources
         self.on_status = on_status
         self.pid: int | None = None
         self._context = multiprocessing.get_context("spawn")
@@ -108,15 +101,10 @@ class LearningWorker:
         """Start the process."""
         self._started_at = time.monotonic()
         self._executor = ProcessPoolExecutor(
-            1, self._context, _initialize, (tuple(self.movies), self._interruption)
+            1, self._context, _initialize, (self.sources, self._interruption)
         )
         self.pid = await self._run(os.getpid)
         self.on_status(True, "")
-
-    async def open_movie(self, number: int, tracker: Tracker, priority: float) -> None:
-        """Start a movie again, with other initial weights."""
-        self.movies[number] = WorkerMovie(self.movies[number].source, tracker)
-        await self._call(priority, _open_movie, number, tracker)
 
     async def fit(
         self,
@@ -223,25 +211,24 @@ class _Turns:
 class _MovieLearner:
     """The learner of one movie; it is made when it is first needed."""
 
-    def __init__(self, movie: WorkerMovie) -> None:
-        self.movie = movie
-        self.edits: Edits = ()
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.task: LearningTask | None = None
         self._learner: Learner | None = None
 
     def prepare(self, task: LearningTask) -> Learner:
         """Return the learner with the masks and kinds of events of a task."""
-        if self._learner is None:
-            source = edit_source(self.movie.source, (), task.edits)
-            self._learner = Learner(
-                source, tracker=self.movie.tracker, profile=task.profile
-            )
-        elif frames := find_changed_frames(self.edits, task.edits):
-            learner = self._learner
-            source = edit_source(learner.source, self.edits, task.edits)
-            learner.use_source(source, learner.pairs.pairs_using(frames))
-        self.edits = task.edits
-        self._learner.use_events(task.profile.events)
-        return self._learner
+        before = self.task
+        if before is None or before.start != task.start:
+            source = edit_source(self.source, (), task.edits)
+            self._learner = Learner(source, tracker=task.tracker, profile=task.profile)
+        elif frames := find_changed_frames(before.edits, task.edits):
+            source = edit_source(self.learner.source, before.edits, task.edits)
+            changed = self.learner.pairs.pairs_using(frames)
+            self.learner.use_source(source, changed)
+        self.task = task
+        self.learner.use_events(task.profile.events)
+        return self.learner
 
     @property
     def learner(self) -> Learner:
@@ -258,13 +245,13 @@ class _ProcessState:
     interruption: Any
 
 
-def _initialize(movies: Sequence[WorkerMovie], interruption: Any) -> None:
+def _initialize(sources: Sequence[Source], interruption: Any) -> None:
     """Prepare the process: it ignores Ctrl-C, and ends when its parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(AttributeError, OSError):
         os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _ProcessState.learners = [_MovieLearner(movie) for movie in movies]
+    _ProcessState.learners = [_MovieLearner(source) for source in sources]
     _ProcessState.interruption = interruption
 
 
@@ -273,11 +260,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(0)
-
-
-def _open_movie(number: int, tracker: Tracker) -> None:
-    source = _ProcessState.learners[number].movie.source
-    _ProcessState.learners[number] = _MovieLearner(WorkerMovie(source, tracker))
 
 
 def _fit(

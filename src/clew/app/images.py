@@ -11,7 +11,6 @@ import scipy.ndimage as ndi
 from numpy.typing import NDArray
 
 from clew.annotation.edited_movie import EditedFrames, Edits
-from clew.annotation.session_settings import SESSION
 from clew.errors import InputError
 from clew.tracking.movie import Movie
 from clew.utils.cache import Cache
@@ -32,6 +31,8 @@ SECTION_INK = (108, 188, 240)
 """Color of a cell's outline in its sections."""
 MAX_LABEL = 2**24 - 1
 """The largest that a color can code."""
+CACHE_BYTES = 256 * 2**20
+"""Of encoded pictures that stay in memory."""
 Pixels = NDArray[Any]
 
 
@@ -45,7 +46,7 @@ class Pictures:
         Of encoded pictures that stay in memory.
     """
 
-    def __init__(self, movie: Movie, cache_bytes: int = SESSION.picture_bytes) -> None:
+    def __init__(self, movie: Movie, cache_bytes: int = CACHE_BYTES) -> None:
         self.movie = movie
         self._encoded: Cache[bytes] = Cache(cache_bytes, len)
         self._contrast_lock = Lock()

@@ -30,7 +30,7 @@ from clew.annotation.changes import StaleMasks
 from clew.annotation.files import ExportKind, FileName
 from clew.annotation.initial_weights import InitialWeights
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
-from clew.annotation.worker import LearningWorker, WorkerMovie
+from clew.annotation.worker import LearningWorker
 from clew.app import views
 from clew.app.api_models import (
     AnswerRequest,
@@ -60,6 +60,7 @@ from clew.app.security import (
 )
 from clew.app.session import Session
 from clew.errors import ClewError, InfeasibleAnnotation, InputError
+from clew.tracking.detections import Source
 from clew.tracking.frames import Frames
 from clew.tracking.movie import Movie
 
@@ -77,7 +78,7 @@ mimetypes.add_type("text/javascript", ".js")
 
 Report = Callable[[str, int, int], None]
 """Called with a description of the work, the parts done, and their total."""
-MakeWorker = Callable[[Sequence[WorkerMovie], Callable[[bool, str], None]], Any]
+MakeWorker = Callable[[Sequence[Source], Callable[[bool, str], None]], Any]
 
 
 class OpeningStopped(Exception):
@@ -283,13 +284,13 @@ class Server:
         self._progress = (what, done, total)
 
     def _start_learning(self, sessions: Sequence[Session]) -> None:
-        movies = [session.worker_movie for session in sessions]
+        sources = [session.unedited_source for session in sessions]
         loop = asyncio.get_running_loop()
 
         def on_status(is_alive: bool, problem: str) -> None:
             loop.call_soon_threadsafe(self._on_worker_status, is_alive, problem)
 
-        self.worker = self._make_worker(movies, on_status)
+        self.worker = self._make_worker(sources, on_status)
         for session in sessions:
             session.publish = self._make_publisher(session.number)
             session.open_pages = self.open_pages

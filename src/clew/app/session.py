@@ -26,6 +26,11 @@ from clew.app.api_models import (
 from clew.app.images import Pictures
 from clew.app.views import Json, view_event, view_family, view_pair, view_question
 
+MAX_QUESTIONS = 100
+"""That a page may ask for at once."""
+QUESTIONS_AFTER_ANSWER = 20
+"""That a page receives with the reply to an answer."""
+
 
 class Session(MovieSession):
     """One movie.
@@ -36,7 +41,7 @@ class Session(MovieSession):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.pictures = Pictures(self.movie, self.settings.picture_bytes)
+        self.pictures = Pictures(self.movie)
         self.open_pages: Counter[str] = Counter()
 
     # Predictions and questions
@@ -70,7 +75,7 @@ class Session(MovieSession):
             y, x = self.movie.spacing[-2:]
             box = (left * x, top * y, right * x, bottom * y)
         chosen = QuestionFilter(query.event, query.first, query.last, box, track)
-        n = min(query.n, self.settings.max_questions)
+        n = min(query.n, MAX_QUESTIONS)
         return await asyncio.to_thread(self._view_questions, n, query.page, chosen)
 
     def _view_questions(
@@ -78,7 +83,7 @@ class Session(MovieSession):
     ) -> list[Json]:
         """Return questions for a page; open pages receive different ones."""
         pages = sorted(self._other_pages(page) | {page})
-        n_ranked = min(n * len(pages), self.settings.max_questions)
+        n_ranked = min(n * len(pages), MAX_QUESTIONS)
         questions = self.rank_questions(n_ranked, chosen) if n else []
         views = []
         for question in questions[pages.index(page) :: len(pages)]:
@@ -196,9 +201,7 @@ class Session(MovieSession):
             "annotated": len(state.annotations),
             "outdated": len(state.outdated),
             "pairs": [self._view_pair(state, one) for one in outcome.predictions],
-            "questions": self._view_questions(
-                self.settings.questions_after_answer, page
-            ),
+            "questions": self._view_questions(QUESTIONS_AFTER_ANSWER, page),
         }
 
     def _view_masks(self, entry: Entry | None) -> Json:
