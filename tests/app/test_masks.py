@@ -231,8 +231,6 @@ def test_what_cannot_be_edited_is_refused_and_nothing_is_kept(still, body, probl
 def test_edits_of_masks_that_were_replaced_since_are_set_aside(
     serve, simulated, source
 ):
-    from dataclasses import replace
-
     from clew.tracking.frames import ArrayFrames
 
     with serve() as page:
