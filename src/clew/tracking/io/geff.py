@@ -41,7 +41,6 @@ from clew.tracking.events import (
     EventTable,
     Labels,
 )
-from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.io.result_folder import (
     finish_interrupted_write,
     refuse_interrupted_write,
@@ -49,9 +48,10 @@ from clew.tracking.io.result_folder import (
     warn_if_file_changed,
 )
 from clew.tracking.io.result_tables import AXES, FALSE
+from clew.tracking.io.segments import label_components, number_segments
 from clew.tracking.io.zarr import find_missing_chunk, list_arrays
 from clew.tracking.lineage.graph import events_of_links
-from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie, as_parts
+from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie
 from clew.tracking.lineage.tracks import find_false_detections
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
@@ -134,7 +134,7 @@ def write_geff(
     movie: Movie | DetectionTable | None = None,
     masks: str | None = None,
 ) -> None:
-    """Write a lineage as a whole, block by block.
+    """Write a lineage as a whole.
 
     Parameters
     ----------
@@ -155,41 +155,49 @@ def write_geff(
     finish_interrupted_write(folder, path.name, owns)
     if path.exists() and not is_geff(path):
         raise StoreError(f"{path} exists and is no GEFF; choose another name")
-    tracked = as_parts(lineage)
-    with (
-        stage_files(folder, path.name, owns) as stage,
-        graph_columns(stage, tracked) as (nodes, edges),
-    ):
-        _write_columns(stage / path.name, nodes, edges, tracked, movie, masks)
+    whole = lineage if isinstance(lineage, Lineage) else lineage.lineage()
+    with stage_files(folder, path.name, owns) as stage:
+        _write_lineage(stage / path.name, whole, movie, masks)
 
 
-def _write_columns(
+def _write_lineage(
     path: Path,
-    nodes: NodeColumns,
-    edges: EdgeColumns,
-    tracked: TrackedMovie,
+    lineage: Lineage,
     movie: Movie | DetectionTable | None,
     masks: str | None,
 ) -> None:
-    """Write the columns of a lineage."""
-    tracks = tracked.tracks
-    false = tracks.id[find_false_detections(tracks)]
-    axes = AXES[-nodes.position.shape[1] :]
-    properties = {"t": _make_property(nodes.frame)}
-    properties |= _make_position_properties(axes, nodes.position)
+    """Write the nodes of a lineage in their order, and its edges by frame."""
+    n = len(lineage.frame)
+    events = lineage.events
+    source, target, row = lineage.edges
+    is_false = find_false_detections(lineage.tracks)
+    axes = AXES[-lineage.position.shape[1] :]
+    properties = {"t": _make_property(lineage.frame)}
+    properties |= _make_position_properties(axes, lineage.position)
     properties |= {
-        "seg_id": _make_property(nodes.label),
-        "track_id": _make_property(nodes.track),
-        "tracklet_id": _make_property(nodes.segment),
-        "lineage_id": _make_property(nodes.family),
-        RECOVERED: _make_property(nodes.recovered.astype(bool)),
-        FALSE: _make_property(np.isin(nodes.track, false)),
+        "seg_id": _make_property(lineage.label),
+        "track_id": _make_property(lineage.track),
+        "tracklet_id": _make_property(number_segments(lineage)),
+        "lineage_id": _make_property(label_components(n, source, target) + 1),
+        RECOVERED: _make_property(
+            lineage.columns.get(RECOVERED, np.zeros(n)).astype(bool)
+        ),
+        FALSE: _make_property(
+            is_false[np.searchsorted(lineage.tracks.id, lineage.track)]
+        ),
     }
-    for event, name in NODE_CONFIDENCE.items():
-        missing = nodes.accompanied[event]
-        properties[name] = _make_property(nodes.alone[event], missing)
+    for event, cells in (
+        (Event.APPEAR, lineage.targets),
+        (Event.DISAPPEAR, lineage.sources),
+    ):
+        is_kind = events.event == event
+        confidence = np.zeros(n)
+        confidence[cells[is_kind, 0]] = lineage.confidence[is_kind]
+        missing = np.ones(n, dtype=bool)
+        missing[cells[is_kind, 0]] = False
+        properties[NODE_CONFIDENCE[event]] = _make_property(confidence, missing)
     extra = {
-        "n_frames": tracked.n_frames,
+        "n_frames": lineage.n_frames,
         "events": [str(event) for event in Event],
         COMPLETE: True,
     }
@@ -203,13 +211,17 @@ def _write_columns(
         track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
         related_objects=_relate_masks(masks),
     )
+    order = np.argsort(events.frame[row], kind="stable")
+    row = row[order]
     edge_properties = {
-        EVENT: _make_property(edges.event),
-        CONFIDENCE: _make_property(edges.confidence),
+        EVENT: _make_property(events.event[row]),
+        CONFIDENCE: _make_property(lineage.confidence[row]),
     }
-    if len(edges.probability) and not np.isnan(edges.probability[0]):
-        edge_properties[PROBABILITY] = _make_property(edges.probability)
-    _write_arrays(path, nodes.id, properties, edges.ends, edge_properties, metadata)
+    if lineage.probability is not None and len(row):
+        edge_properties[PROBABILITY] = _make_property(lineage.probability[row])
+    ids = np.arange(n, dtype=np.uint64)
+    ends = np.column_stack([source[order], target[order]]).astype(np.uint64)
+    _write_arrays(path, ids, properties, ends, edge_properties, metadata)
 
 
 def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) -> None:

@@ -101,8 +101,8 @@ def write_results(
 ) -> list[str]:
     """Write a lineage into a folder; an older result is replaced as a whole.
 
-    A movie in parts is written part by part, in all formats but napari without having
-    the whole of it in memory.
+    A movie in parts is written part by part in the formats ctc, csv, parquet and zarr;
+    the others need the whole of it in memory.
 
     Parameters
     ----------
