@@ -14,8 +14,9 @@ import numpy as np
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.events import BY_NAME
-from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.tiff import write_frame
+from clew.tracking.lineage.tracks import check_frame
 from clew.tracking.movie import open_frames, open_movie
 from clew.tracking.persistence import load_tracker
 
@@ -44,7 +45,9 @@ class Command(NamedTuple):
 
 def read_result(folder: Path) -> None:
     """Open a lineage as evaluation does, and look at every mask."""
-    check_ctc_lineage(open_ctc_lineage(folder))
+    lineage = open_ctc_lineage(folder)
+    for t in range(lineage.n_frames):
+        check_frame(lineage.tracks, t, np.unique(lineage.masks[t]), lineage.source)
 
 
 def read_weights(path: Path) -> float:

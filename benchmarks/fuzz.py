@@ -58,11 +58,10 @@ from clew.errors import ClewError
 from clew.models import Multiclass
 from clew.napari.reader import read_layers
 from clew.sequence import read_tagged_text
-from clew.simulation.write import read_settings
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import mastodon
 from clew.tracking.io.annotations import read_annotations
-from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff, write_geff
 from clew.tracking.io.napari import read_napari
@@ -130,7 +129,7 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         zarr.create_array(
             place / "a", data=masks, chunks=(1, 12, 16), zarr_format=version
         )
-    place = add("ctc", lambda p: check_ctc_lineage(open_ctc_lineage(p)))
+    place = add("ctc", lambda p: _look(open_ctc_lineage(p).masks))
     for t, mask in enumerate(masks):
         write_frame(place / f"man_track{t:03}.tif", mask)
     (place / "man_track.txt").write_text("1 0 3 0\n2 0 3 0\n")
@@ -196,10 +195,6 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     shards = {"chunks": (1, 6, 8), "shards": (1, 12, 16)}
     gzip = zarr.codecs.GzipCodec()
     zarr.create_array(place / "a", data=masks, compressors=gzip, **shards)
-    place = add("simulation", read_settings)
-    (place / "01_simulation.json").write_text(
-        json.dumps({"kind": "clew simulation", "settings": {"frames": 3, "cells": 4}})
-    )
     place = add("store", lambda p: _look_store(p / "a.clewdb", movie))
     with AnnotationStore.open(
         place / "a.clewdb", movie=MovieIdentity.of(movie)

@@ -17,7 +17,6 @@ from clew.simulation.simulate import (
     simulate,
 )
 from clew.simulation.tissue import Tissue, TissueSettings
-from clew.simulation.write import read_settings, write_simulation
 from clew.tracking.lineage.tracks import check_frame, check_tracks
 
 BODIES = sorted(set(KINDS) - {"nuclei"})
@@ -378,11 +377,9 @@ def test_a_missing_frame_is_time_that_passes():
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_settings_of_a_kind_survive_json_and_a_written_movie_knows_them(tmp_path, kind):
+def test_settings_of_a_kind_survive_json(kind):
     settings = random_settings(kind, 3, frames=2, cells=5)
     assert settings_of(kind, **json.loads(json.dumps(settings.as_dict()))) == settings
-    write_simulation(tmp_path, settings)
-    assert read_settings(tmp_path) == settings
 
 
 @pytest.mark.parametrize("kind", BODIES)

@@ -21,11 +21,10 @@ from typing import Any
 import tifffile
 from numpy.typing import NDArray
 
-from clew.errors import InputError, StoreError
+from clew.errors import InputError
 from clew.simulation.simulate import (
     NucleiSettings,
     SimulationSettings,
-    settings_of,
     simulate,
 )
 from clew.tracking.io import ctc, tiff
@@ -102,25 +101,6 @@ def write_simulation(
             stage / f"{sequence}{MARKER}",
             (json.dumps(content, indent=1) + "\n").encode(),
         )
-
-
-def read_settings(folder: str | Path, sequence: str = "01") -> SimulationSettings:
-    """Read the settings of a simulated movie."""
-    path = Path(folder) / f"{sequence}{MARKER}"
-    try:
-        content = json.loads(path.read_bytes())
-        if content["kind"] != KIND:
-            raise InputError(f"it is of the kind {content['kind']!r}")
-        # older movies have no kind and are of nuclei
-        return settings_of(
-            content.get("cells", NucleiSettings.kind), **content["settings"]
-        )
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"{path}: cannot read the settings of the simulation ({error})"
-        ) from error
 
 
 def _image_writer(settings: SimulationSettings) -> Callable[[Path, NDArray[Any]], None]:

@@ -10,10 +10,11 @@ from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.evaluation.metrics import MatchCounts
 from clew.tracking.evaluation.task_loss import NOTHING
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.io.ctc import write_ctc_result
 from clew.tracking.io.names import MANIFEST
 from clew.tracking.io.result_tables import write_events, write_track_table
 from clew.tracking.movie import Movie
+
+from ...helpers.results import write_ctc_result
 
 
 def test_a_lineage(truth, movie, result):

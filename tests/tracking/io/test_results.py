@@ -9,13 +9,15 @@ import pytest
 from clew.errors import ClewError, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import names
-from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.result_tables import read_events
 from clew.tracking.io.results import check_formats, write_results
 from clew.tracking.tracker import Tracker
+
+from ...helpers.results import check_ctc_lineage
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.ctc import CtcLineage, write_ctc_result
+from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.napari import write_napari
 from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.lineage.lineage import Lineage
+
+from ...helpers.results import write_ctc_result
 
 PLAIN = """frame,label,track,parent,y,x
 0,4,1,0,10,20

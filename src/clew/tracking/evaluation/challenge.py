@@ -15,33 +15,20 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
-from clew.parallel import Progress
 from clew.tracking.evaluation.matching import (
     FrameMatch,
-    ResultMasks,
     compute_jaccard,
-    match_frames,
 )
 from clew.tracking.events import NONE
 from clew.tracking.frames import Excerpt
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
+from clew.tracking.io.ctc import CtcLineage
 from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 Scores = dict[str, float | None]
 """Scores by name; None where one is not defined."""
-
-
-def compute_ctc_scores(
-    result: str | Path, truth: str | Path, progress: Progress | None = None
-) -> Scores:
-    """Compute DET, SEG, TRA, LNK, BIO and the parts of BIO for a folder of results."""
-    own = open_ctc_lineage(result)
-    true = open_ctc_lineage(truth)
-    matched = match_frames(true, ResultMasks(own), progress)
-    return score_matched_frames(own, true, matched)
 
 
 def score_matched_frames(

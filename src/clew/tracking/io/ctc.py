@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError
-from clew.parallel import Progress, ThreadExecutor
 from clew.tracking.frames import Excerpt, Frames, FramesView
 from clew.tracking.io import tiff
-from clew.tracking.io.label_layers import write_label_images
 from clew.tracking.io.names import (
     BESIDE_MASKS,
     MANIFEST,
@@ -38,16 +36,13 @@ from clew.tracking.io.result_folder import (
     read_manifest,
     refuse_interrupted_write,
     require_intact,
-    write_atomically,
 )
-from clew.tracking.lineage.lineage import Lineage, TrackedMovie, as_parts
 from clew.tracking.lineage.tracks import (
     MissingFromMask,
     Tracks,
     check_frame,
     check_tracks,
 )
-from clew.tracking.movie import Movie
 from clew.utils import validation as checks
 from clew.utils.storage import write_bytes
 
@@ -206,19 +201,6 @@ def open_ctc_lineage(folder: str | Path) -> CtcLineage:
     return CtcLineage(tracks, masks, str(file.parent))
 
 
-def check_ctc_lineage(lineage: CtcLineage, progress: Progress | None = None) -> None:
-    """Check table and masks against each other in every frame.
-
-    Raises InputError for the first frame that does not fit. One frame is in memory
-    at a time.
-    """
-    n_frames = len(lineage.masks)
-    for t in range(n_frames):
-        check_frame(lineage.tracks, t, np.unique(lineage.masks[t]), lineage.source)
-        if progress is not None:
-            progress(t + 1, n_frames)
-
-
 def split_at_gaps(lineage: CtcLineage) -> CtcLineage:
     """Cut tracks where masks lack them; the pieces are parent and child.
 
@@ -314,40 +296,6 @@ def check_result_folder(
 def _is_detection_file(name: str) -> bool:
     """Whether clew names files like this when it detects cells."""
     return name == MANIFEST or is_mask_file(name)
-
-
-def write_ctc_result(
-    folder: str | Path,
-    movie: Movie,
-    lineage: Lineage | TrackedMovie,
-    progress: Progress | None = None,
-    n_jobs: int | None = None,
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Replace the result in a folder by masks and ``res_track.txt``, as a whole.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Destination, see `check_result_folder`.
-    movie : Movie
-    lineage : Lineage or TrackedMovie
-        Lineage of this movie.
-    progress : callable, optional
-        Called with the number of frames done and in all.
-    n_jobs : int, optional
-        Number of threads.
-    overwrite : bool
-        Whether results may be replaced that were changed by hand.
-    """
-    check_result_folder(folder, overwrite=overwrite)
-    provenance = {"movie": movie.name}
-    with write_atomically(Path(folder), TRACK, is_result_file, provenance) as stage:
-        tracked = as_parts(lineage)
-        threads = ThreadExecutor(n_jobs)
-        write_label_images(stage, movie, tracked, threads, progress, tiffs=True)
-        write_tracks(stage / RESULT, tracked.tracks)
 
 
 def _find_table(path: Path) -> Path:
