@@ -384,7 +384,7 @@ def test_settings_of_a_kind_survive_json(kind):
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_wrong_setting_of_a_kind_is_named(kind):
-    for name, (_, most, *_) in KINDS[kind][0].ranges.items():
+    for name, (_, most, *_) in KINDS[kind].settings.ranges.items():
         for bad in [float("nan"), "many", None, *([1e300] if most < np.inf else [])]:
             with pytest.raises(InputError) as raised:
                 settings_of(kind, **{name: bad})

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from clew.errors import InputError, StoreError
 from clew.simulation import write as simulated
 from clew.simulation.cells import make_daughters, make_newcomers
+from clew.simulation.nuclei import World
 from clew.simulation.render import Camera
 from clew.simulation.simulate import NucleiSettings, settings_of, simulate
-from clew.simulation.world import World
 from clew.simulation.write import write_simulation
 from clew.tracking.io import ctc
 from clew.tracking.lineage.tracks import check_frame, check_tracks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -44,6 +45,40 @@ class Bodies(Rows):
             length > 1e-9, along / np.maximum(length, 1e-9), np.eye(along.shape[1])[0]
         )
         return unit
+
+
+def make_bodies(
+    cells: Any,
+    spine: Array,
+    radius: Array,
+    level: Array,
+    halo: Array | float = 0.0,
+    inset: Array | float = 0.0,
+) -> Bodies:
+    """Make the outlines of cells that have a texture; `radius` is (n,) or (n, 3)."""
+    n = len(cells)
+    return Bodies(
+        cells.track,
+        cells.mother,
+        spine,
+        np.broadcast_to(np.reshape(radius, (n, -1)), (n, 3)),
+        level,
+        np.broadcast_to(halo, n),
+        np.broadcast_to(inset, n),
+        cells.texture,
+    )
+
+
+def make_spine(position: Array, half: Array, aside: Array | float = 0.0) -> Array:
+    """Return spines (n, 3, d) about positions: half the way to the end, and a bend."""
+    return np.stack(
+        [
+            position - half - aside / 2,
+            position + aside / 2,
+            position + half - aside / 2,
+        ],
+        axis=1,
+    )
 
 
 @dataclass(frozen=True)

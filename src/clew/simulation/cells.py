@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.simulation.rows import Array, Rows
+from clew.simulation.rows import Array, Rng, Rows, draw_unit_vectors, rotate_randomly
 from clew.simulation.settings import NucleiSettings
 
 WAVES = 3
@@ -109,14 +109,7 @@ def radius_of(size: Array, dims: int) -> Array:
     return np.sqrt(size / np.pi) if dims == 2 else np.cbrt(size * 3 / (4 * np.pi))
 
 
-def draw_unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
-    """Draw n unit vectors, (n, d)."""
-    return normalize_rows(rng.standard_normal((n, dims)))
-
-
-def make_newcomers(
-    settings: NucleiSettings, rng: np.random.Generator, position: Array
-) -> Cells:
+def make_newcomers(settings: NucleiSettings, rng: Rng, position: Array) -> Cells:
     """Make unrelated cells at (n, d) positions, with the ages of a growing culture."""
     n, dims = position.shape
     phase = -np.log2(
@@ -137,14 +130,12 @@ def make_newcomers(
     )
 
 
-def make_daughters(
-    settings: NucleiSettings, rng: np.random.Generator, mothers: Cells
-) -> Cells:
+def make_daughters(settings: NucleiSettings, rng: Rng, mothers: Cells) -> Cells:
     """Make two daughters of each mother, which share her light."""
-    n, dims = mothers.position.shape
+    n = len(mothers)
     share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
     axis = rotate_randomly(rng, mothers.axis, 0.3)
-    half_way = 1.5 * radius_of(mothers.size / 2, dims)
+    half_way = 1.5 * radius_of(mothers.size / 2, settings.dims)
     sides = []
     for sign, part in ((1.0, share), (-1.0, 1 - share)):
         birth_size = mothers.size * part
@@ -153,38 +144,19 @@ def make_daughters(
         family["growth"] = 2 * np.sqrt(settings.size * 0.69 / birth_size)
         away = sign * axis
         sides.append(
-            replace(
-                mothers,
+            mothers.make_daughters(
                 position=mothers.position + away * half_way[:, None],
                 velocity=away * (0.25 * half_way)[:, None],
                 axis=rotate_randomly(rng, axis, 0.3),
                 age=np.zeros(n),
                 birth_size=birth_size,
-                track=np.zeros(n, np.int64),
-                mother=mothers.track,
                 **family,
             )
         )
     return sides[0] + sides[1]
 
 
-def rotate_randomly(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
-    """Rotate (n, d) unit vectors randomly by about an angle."""
-    moved = vectors + angle / np.sqrt(
-        max(1, vectors.shape[1] - 1)
-    ) * rng.standard_normal(vectors.shape)
-    return normalize_rows(moved)
-
-
-def normalize_rows(vectors: Array) -> Array:
-    """Scale rows to length 1."""
-    unit: Array = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-    return unit
-
-
-def _draw_individual(
-    settings: NucleiSettings, rng: np.random.Generator, n: int
-) -> dict[str, Any]:
+def _draw_individual(settings: NucleiSettings, rng: Rng, n: int) -> dict[str, Any]:
     """Draw the properties that a cell does not inherit."""
     return {
         "pace": np.exp(0.4 * rng.standard_normal(n)),

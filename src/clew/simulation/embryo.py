@@ -6,20 +6,32 @@ The egg is an ellipsoid of constant volume that rotates slowly.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial import cKDTree
 
-from clew.simulation.bodies import Bodies
-from clew.simulation.cells import draw_unit_vectors, rotate_randomly
-from clew.simulation.draws import draw_between, draw_body_settings
+from clew.simulation.bodies import Bodies, make_bodies, make_spine
 from clew.simulation.optics import Optics
-from clew.simulation.rows import Array, Rows, sum_over_pairs
-from clew.simulation.scene import BodyScene, Rng
-from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
-from clew.simulation.torus import random_walk
+from clew.simulation.rows import (
+    Array,
+    Rng,
+    Rows,
+    draw_unit_vectors,
+    find_pairs,
+    mean_length,
+    random_walk,
+    rotate_randomly,
+    sum_over_pairs,
+)
+from clew.simulation.settings import (
+    NON_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    BodySettings,
+    draw_between,
+    draw_body_settings,
+)
 
 EGG = 0.42
 """Semi-axes of the egg, as a share of the field."""
@@ -76,10 +88,10 @@ class EmbryoSettings(BodySettings):
         return max(1, round(self.cells / float(2**rounds)))
 
 
-def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
-    """Draw random settings; keyword arguments fix some of them."""
+def draw_settings(rng: Rng) -> dict[str, Any]:
+    """Draw random values of the settings."""
     radius = draw_between(rng, 5.0, 9.0, log=True)
-    values = draw_body_settings(rng) | {
+    return draw_body_settings(rng) | {
         "radius": radius,
         "density": draw_between(rng, 0.02, 0.08, log=True),
         "cycle": draw_between(rng, 8, 30, log=True),
@@ -91,7 +103,6 @@ def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
         "attenuation": rng.uniform(0, 0.7),
         "blur": draw_between(rng, 0.8, 2.0),
     }
-    return EmbryoSettings(**(values | fixed))
 
 
 @dataclass
@@ -152,12 +163,9 @@ class Embryo:
         self.cells.age += 1
         self._divide_ripe()
         cells = self.cells
-        mean = (
-            math.sqrt(2)
-            * math.gamma((settings.dims + 1) / 2)
-            / math.gamma(settings.dims / 2)
+        cells.velocity = random_walk(
+            rng, cells.velocity, settings.speed / mean_length(settings.dims), 0.5
         )
-        cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.5)
         cells.position = cells.position + cells.velocity
         self._rotate_embryo()
         cells.axis = rotate_randomly(rng, cells.axis, 0.1)
@@ -177,9 +185,7 @@ class Embryo:
         grown = np.where(ready, 0.55, 1 - 0.4 * np.exp(-cells.age / 2))
         radius = settings.radius * (cells.volume * grown) ** (1 / settings.dims)
         half = (0.15 * radius)[:, None] * cells.axis
-        spine = np.stack(
-            [cells.position - half, cells.position, cells.position + half], axis=1
-        )
+        spine = make_spine(cells.position, half)
         depth = (
             cells.position[:, 0] / settings.extent[0]
             if settings.dims == 3
@@ -187,15 +193,20 @@ class Embryo:
         )
         dimmed = 1 - settings.attenuation * np.clip(depth, 0, 1)
         level = settings.brightness * cells.tone * dimmed / np.sqrt(grown)
-        return Bodies(
-            cells.track,
-            cells.mother,
+        return make_bodies(
+            cells,
             spine,
-            np.repeat(radius[:, None], 3, axis=1),
+            radius,
             level,
-            np.zeros(n),
-            np.zeros(n),
-            cells.texture,
+        )
+
+    def make_optics(self) -> Optics:
+        """Return the parameters of the microscope."""
+        settings = self.settings
+        return Optics(
+            settings,
+            grain=0.2,
+            grain_size=settings.radius / 5,
         )
 
     def _draw_cycles(self, n: int) -> Array:
@@ -220,8 +231,7 @@ class Embryo:
         )
         share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
         sides = [
-            replace(
-                mothers,
+            mothers.make_daughters(
                 position=mothers.position + (sign * apart)[:, None] * axis,
                 velocity=(0.4 * sign * apart)[:, None] * axis,
                 axis=draw_unit_vectors(rng, n, axis.shape[1]),
@@ -229,8 +239,6 @@ class Embryo:
                 age=mothers.age - mothers.cycle,  # keeps rounds synchronous
                 cycle=self._draw_cycles(n),
                 texture=rng.uniform(0, 1000, (n, 3)),
-                track=np.zeros(n, np.int64),
-                mother=mothers.track,
             )
             for sign, part in ((1.0, share), (-1.0, 1 - share))
         ]
@@ -255,34 +263,11 @@ class Embryo:
         for _ in range(rounds):
             room = float(np.prod(2 * self.half)) / len(cells)
             keep = 0.75 * room ** (1 / dims)
-            pairs = (
-                cKDTree(cells.position)
-                .query_pairs(keep, output_type="ndarray")
-                .astype(np.int64)
-            )
-            first, second = pairs[np.lexsort(pairs.T)].T
-            apart = cells.position[first] - cells.position[second]
-            distance = np.maximum(np.sqrt((apart**2).sum(axis=1, keepdims=True)), 1e-9)
-            push = 0.12 * (keep - distance) * apart / distance
+            first, second, direction, distance = find_pairs(cells.position, keep)
+            push = 0.12 * (keep - distance)[:, None] * direction
             cells.position = cells.position + sum_over_pairs(
                 len(cells), first, second, push
             )
             away = (cells.position - self.centre) / self.half
             far = np.sqrt((away**2).sum(axis=1, keepdims=True))
             cells.position = self.centre + self.half * away / np.maximum(far, 1)
-
-
-def make_scene(
-    settings: EmbryoSettings, of_life: Rng, of_light: Rng, of_errors: Rng
-) -> BodyScene:
-    """Make an embryo under a confocal or light-sheet microscope."""
-    optics = Optics(
-        settings.background,
-        settings.unevenness,
-        settings.noise,
-        settings.blur,
-        grain=0.2,
-        grain_size=settings.radius / 5,
-        halo_width=0.0,
-    )
-    return BodyScene(settings, Embryo(settings, of_life), optics, of_light, of_errors)

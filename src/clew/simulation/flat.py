@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.simulation.bodies import Bodies
-from clew.simulation.cells import draw_unit_vectors, rotate_randomly
-from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
+from clew.simulation.bodies import Bodies, make_bodies, make_spine
 from clew.simulation.optics import Optics
-from clew.simulation.rows import Array, Ids, Rows
-from clew.simulation.scene import BodyScene, Rng
-from clew.simulation.settings import NON_NEGATIVE, SHARE, BodySettings
-from clew.simulation.torus import Torus, random_walk
+from clew.simulation.rows import (
+    Array,
+    Ids,
+    Rng,
+    Rows,
+    draw_unit_vectors,
+    random_walk,
+    rotate_randomly,
+)
+from clew.simulation.settings import (
+    NON_NEGATIVE,
+    SHARE,
+    BodySettings,
+    draw_between,
+    draw_body_settings,
+    draw_sometimes,
+)
+from clew.simulation.torus import Torus
 
 FLATTENING = 5.0
 """Time constant of flattening after a division, in frames."""
@@ -80,10 +92,10 @@ class FlatSettings(BodySettings):
     """Additional brightness of a round cell."""
 
 
-def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
-    """Draw random settings; keyword arguments fix some of them."""
+def draw_settings(rng: Rng) -> dict[str, Any]:
+    """Draw random values of the settings."""
     radius = draw_between(rng, 6.0, 14.0, log=True)
-    values = draw_body_settings(rng) | {
+    return draw_body_settings(rng) | {
         "radius": radius,
         "density": draw_between(rng, 0.04, 0.35, log=True),
         "aspect": draw_between(rng, 1.8, 5.0),
@@ -101,7 +113,6 @@ def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
         "blur": draw_between(rng, 0.8, 2.2),
         "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
-    return FlatSettings(**(values | fixed))
 
 
 @dataclass
@@ -200,27 +211,29 @@ class Culture(Torus):
         half = np.maximum(length / 2 - ends, 0)[:, None] * cells.axis
         across = cells.axis[:, ::-1] * np.array([1.0, -1.0])
         aside = (flat * cells.bend * length)[:, None] * across
-        spine = np.stack(
-            [
-                cells.position - half - aside / 2,
-                cells.position + aside / 2,
-                cells.position + half - aside / 2,
-            ]
-        )
+        spine = make_spine(cells.position, half, aside)
         bright = (
             settings.background
             * cells.tone
             * (settings.contrast + abs(settings.contrast) * settings.flash * (1 - flat))
         )
-        return Bodies(
-            cells.track,
-            cells.mother,
-            np.moveaxis(spine, 0, 1),
+        return make_bodies(
+            cells,
+            spine,
             np.column_stack([ends, middle, ends]),
             bright,
             settings.background * settings.halo * (1 + (1 - flat)),
-            np.zeros(len(cells)),
-            cells.texture,
+        )
+
+    def make_optics(self) -> Optics:
+        """Return the parameters of the microscope."""
+        settings = self.settings
+        return Optics(
+            settings,
+            grain=0.25,
+            grain_size=settings.radius / 4,
+            halo_width=0.35 * settings.radius,
+            dirt=0.006,
         )
 
     def _length_and_width(self) -> tuple[tuple[Array, Array], Array]:
@@ -298,16 +311,13 @@ class Culture(Torus):
             # cells that are born small grow more, so that sizes stay stable
             area = np.sqrt(mothers.area * 2 * part * self.settings.size)
             sides.append(
-                replace(
-                    mothers,
+                mothers.make_daughters(
                     position=mothers.position + (sign * apart)[:, None] * axis,
                     axis=rotate_randomly(rng, axis, 0.4),
                     velocity=(0.2 * sign * apart)[:, None] * axis,
                     area=area,
                     age=np.zeros(n),
                     roundness=0.75 * mothers.peak,
-                    track=np.zeros(n, np.int64),
-                    mother=mothers.track,
                     **self._draw_individual(n),
                 )
             )
@@ -325,20 +335,3 @@ class Culture(Torus):
             begins, 5, np.where(cells.dying > 0, cells.dying - 1, cells.dying)
         )
         self.cells = cells
-
-
-def make_scene(
-    settings: FlatSettings, of_life: Rng, of_light: Rng, of_errors: Rng
-) -> BodyScene:
-    """Make a culture under a phase-contrast microscope."""
-    optics = Optics(
-        settings.background,
-        settings.unevenness,
-        settings.noise,
-        settings.blur,
-        grain=0.25,
-        grain_size=settings.radius / 4,
-        halo_width=0.35 * settings.radius,
-        dirt=0.006,
-    )
-    return BodyScene(settings, Culture(settings, of_life), optics, of_light, of_errors)

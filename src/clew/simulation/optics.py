@@ -12,6 +12,7 @@ from scipy import ndimage
 
 from clew.simulation.bodies import Bodies, BodyView, kernel
 from clew.simulation.rows import Array
+from clew.simulation.settings import BodySettings
 
 TABLE = 64
 """Size of the periodic texture, in pixels."""
@@ -25,18 +26,12 @@ SHOT_NOISE = 0.2
 class Optics:
     """Parameters of the image formation; lengths in the unit of the spacing."""
 
-    background: float
-    unevenness: float
-    """Relative variation of the background over the field."""
-    noise: float
-    """Factor on shot and read noise."""
-    blur: float
-    """Standard deviation of the point spread function."""
-    grain: float = 0.15
+    settings: BodySettings
+    grain: float
     """Contrast of the texture within cells."""
-    grain_size: float = 2.0
+    grain_size: float
     """Length of one pixel of the texture."""
-    halo_width: float = 1.0
+    halo_width: float = 0.0
     """Width of the halo in phase contrast."""
     dirt: float = 0.0
     """Contrast of dirt on the glass, relative to the background."""
@@ -44,7 +39,7 @@ class Optics:
     @property
     def reach(self) -> float:
         """Largest distance from an outline at which a cell changes the image."""
-        return 3 * self.blur + 4 * self.halo_width
+        return 3 * self.settings.blur + 4 * self.halo_width
 
 
 class Microscope:
@@ -84,11 +79,16 @@ class Microscope:
             self.texture,
             self.spacing,
             np.array(
-                [optics.blur, optics.halo_width, optics.grain, 1 / optics.grain_size]
+                [
+                    optics.settings.blur,
+                    optics.halo_width,
+                    optics.grain,
+                    1 / optics.grain_size,
+                ]
             ),
             image,
         )
-        deviation = optics.noise * np.sqrt(
+        deviation = optics.settings.noise * np.sqrt(
             READ_NOISE + SHOT_NOISE * np.maximum(image, 0)
         )
         image += deviation * rng.standard_normal(self.shape, dtype=np.float32)
@@ -103,13 +103,13 @@ class Microscope:
             field += curve.astype(np.float32).reshape(
                 [-1 if a == axis else 1 for a in range(3)]
             )
-        factor = 1 + self.optics.unevenness * (field - field.mean())
+        factor = 1 + self.optics.settings.unevenness * (field - field.mean())
         if self.optics.dirt:
             spots = ndimage.gaussian_filter(rng.standard_normal(self.shape), [0, 3, 3])
             factor += self.optics.dirt * spots / spots.std()
-        background: NDArray[np.float32] = (self.optics.background * factor).astype(
-            np.float32
-        )
+        background: NDArray[np.float32] = (
+            self.optics.settings.background * factor
+        ).astype(np.float32)
         return background
 
 

@@ -8,19 +8,30 @@ shift and rotate apart, so the colony expands as it grows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial import cKDTree
 
-from clew.simulation.bodies import Bodies, kernel
-from clew.simulation.cells import draw_unit_vectors, rotate_randomly
-from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
+from clew.simulation.bodies import Bodies, kernel, make_bodies, make_spine
 from clew.simulation.optics import Optics
-from clew.simulation.rows import Array, Rows
-from clew.simulation.scene import BodyScene, Rng
-from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
+from clew.simulation.rows import (
+    Array,
+    Rng,
+    Rows,
+    draw_unit_vectors,
+    find_pairs,
+    rotate_randomly,
+)
+from clew.simulation.settings import (
+    NON_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    BodySettings,
+    draw_between,
+    draw_body_settings,
+    draw_sometimes,
+)
 
 SUBSTEP = 0.02
 """Largest relative growth between two rounds of pushing."""
@@ -94,10 +105,10 @@ class RodSettings(BodySettings):
         return math.ceil(self.cells / 2 ** ((self.frames - 1) / self.doubling))
 
 
-def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
-    """Draw random settings; keyword arguments fix some of them."""
+def draw_settings(rng: Rng) -> dict[str, Any]:
+    """Draw random values of the settings."""
     bright = rng.random() < 0.4  # fluorescence
-    values = draw_body_settings(rng) | {
+    return draw_body_settings(rng) | {
         "radius": draw_between(rng, 3.5, 9.0, log=True),
         "density": draw_between(rng, 0.1, 0.6),
         "aspect": draw_between(rng, 2.2, 7.0),
@@ -115,7 +126,6 @@ def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
         "grip": draw_between(rng, 0.5, 2.0, log=True),
         "drift": draw_sometimes(rng, 0.3, 0.1, 4.0),
     }
-    return RodSettings(**(values | fixed))
 
 
 @dataclass
@@ -202,23 +212,25 @@ class Colony:
         across = cells.axis[:, ::-1] * SIDE
         half = (cells.length / 2)[:, None] * cells.axis
         aside = (cells.bend * (cells.length + 2 * settings.radius))[:, None] * across
-        spine = np.stack(
-            [
-                cells.position - half - aside / 2,
-                cells.position + aside / 2,
-                cells.position + half - aside / 2,
-            ]
-        )
+        spine = make_spine(cells.position, half, aside)
         n = len(cells)
-        return Bodies(
-            cells.track,
-            cells.mother,
-            np.moveaxis(spine, 0, 1),
+        return make_bodies(
+            cells,
+            spine,
             np.full((n, 3), settings.radius),
             settings.background * settings.contrast * cells.tone,
-            np.full(n, settings.background * settings.halo),
-            np.zeros(n),
-            cells.texture,
+            settings.background * settings.halo,
+        )
+
+    def make_optics(self) -> Optics:
+        """Return the parameters of the microscope."""
+        settings = self.settings
+        return Optics(
+            settings,
+            grain=0.06,
+            grain_size=1.5,
+            halo_width=settings.radius if settings.halo else 0.0,
+            dirt=0.012 if settings.contrast < 0 else 0.0,
         )
 
     def _make_newborn(self, position: Array) -> Rods:
@@ -287,13 +299,10 @@ class Colony:
         for sign, part in ((1.0, share), (-1.0, 1 - share)):
             whole = mothers.length + cap
             away = sign * (1 - part) / 2 * whole
-            half = replace(
-                mothers,
+            half = mothers.make_daughters(
                 position=mothers.position + away[:, None] * mothers.axis,
                 length=part * whole - cap,
                 axis=rotate_randomly(rng, mothers.axis, self.settings.kink),
-                track=np.zeros(n, np.int64),
-                mother=mothers.track,
             )
             self._draw_individual(half)
             sides.append(half)
@@ -306,10 +315,7 @@ class Colony:
         if len(cells) < 2:
             return
         reach = float(cells.length.max()) + 2.5 * radius
-        pairs = cKDTree(cells.position).query_pairs(reach, output_type="ndarray")
-        pairs = pairs[
-            np.lexsort(pairs.T)
-        ]  # the order of pushes does not depend on how the tree was walked
+        first, second, _, _ = find_pairs(cells.position, reach)
         position = cells.position.copy()
         axis = cells.axis.copy()
         _push_overlapping(
@@ -318,29 +324,12 @@ class Colony:
             cells.length,
             radius,
             self.settings.grip,
-            pairs,
+            np.column_stack([first, second]),
             TOLERANCE * radius,
             ROUNDS,
         )
         cells.position = position
         cells.axis = axis
-
-
-def make_scene(
-    settings: RodSettings, of_life: Rng, of_light: Rng, of_errors: Rng
-) -> BodyScene:
-    """A colony under a microscope."""
-    optics = Optics(
-        settings.background,
-        settings.unevenness,
-        settings.noise,
-        settings.blur,
-        grain=0.06,
-        grain_size=1.5,
-        halo_width=settings.radius if settings.halo else 0.0,
-        dirt=0.012 if settings.contrast < 0 else 0.0,
-    )
-    return BodyScene(settings, Colony(settings, of_life), optics, of_light, of_errors)
 
 
 @kernel  # type: ignore[untyped-decorator]

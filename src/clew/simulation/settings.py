@@ -1,4 +1,4 @@
-"""Settings of simulated movies: those that all kinds share, and those of nuclei."""
+"""Settings of simulated movies, given or drawn at random; those of all kinds, and those of nuclei."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
+import numpy as np
+
 from clew.errors import InputError
+from clew.simulation.rows import Rng
 
 MAX_PIXELS = 2**28
 """Largest number of pixels in a frame."""
@@ -208,6 +211,44 @@ class BodySettings(SimulationSettings):
     """Share of touching pairs that are fused."""
     outline_error: float = 0.06
     """Standard deviation of the detected outline, relative to the radius."""
+
+
+def draw_between(rng: Rng, low: float, high: float, log: bool = False) -> float:
+    """Draw a number between two, uniformly or log-uniformly."""
+    return (
+        float(np.exp(rng.uniform(np.log(low), np.log(high))))
+        if log
+        else float(rng.uniform(low, high))
+    )
+
+
+def draw_sometimes(rng: Rng, share: float, low: float, high: float) -> float:
+    """Draw a log-uniform number with probability `share`, else 0."""
+    value = draw_between(rng, low, high, log=True)
+    return value if rng.random() < share else 0.0
+
+
+def draw_shared_settings(rng: Rng) -> dict[str, Any]:
+    """Draw the settings that all kinds share."""
+    return {
+        "seed": int(rng.integers(2**31)),
+        "noise": draw_between(rng, 0.5, 3.0, log=True),
+        "unevenness": rng.uniform(0, 0.15),
+        "over_segmentation": draw_sometimes(rng, 0.6, 0.0005, 0.02),
+        "missed": draw_sometimes(rng, 0.6, 0.0005, 0.02),
+        "shake": draw_sometimes(rng, 0.4, 0.2, 3.0),
+        "stage_jumps": draw_sometimes(rng, 0.2, 0.02, 0.2),
+        "jump_size": draw_between(rng, 0.5, 4.0, log=True),
+        "missing_frames": draw_sometimes(rng, 0.15, 0.02, 0.2),
+    }
+
+
+def draw_body_settings(rng: Rng) -> dict[str, Any]:
+    """Draw the settings that all kinds with bodies share."""
+    return draw_shared_settings(rng) | {
+        "under_segmentation": draw_sometimes(rng, 0.6, 0.0005, 0.05),
+        "outline_error": draw_between(rng, 0.02, 0.15, log=True),
+    }
 
 
 def ball_volume(radius: float, dims: int) -> float:

@@ -8,14 +8,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.simulation.bodies import Bodies
-from clew.simulation.cells import draw_unit_vectors, rotate_randomly
-from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
+from clew.simulation.bodies import Bodies, make_bodies
 from clew.simulation.optics import Optics
-from clew.simulation.rows import Array, Rows
-from clew.simulation.scene import BodyScene, Rng
-from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
-from clew.simulation.torus import Torus, random_walk
+from clew.simulation.rows import (
+    Array,
+    Rng,
+    Rows,
+    draw_unit_vectors,
+    mean_length,
+    random_walk,
+    rotate_randomly,
+)
+from clew.simulation.settings import (
+    NON_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    BodySettings,
+    draw_between,
+    draw_body_settings,
+    draw_sometimes,
+)
+from clew.simulation.torus import Torus
 
 BEND = 0.25
 """Distance of the middle from the axis, in widths."""
@@ -62,12 +75,12 @@ class SparseSettings(BodySettings):
     """Standard deviation of its logarithm."""
 
 
-def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
-    """Draw random settings; keyword arguments fix some of them."""
+def draw_settings(rng: Rng) -> dict[str, Any]:
+    """Draw random values of the settings."""
     radius = draw_between(rng, 5.0, 12.0, log=True)
     density = draw_between(rng, 0.01, 0.08, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = draw_body_settings(rng) | {
+    return draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
         "speed": spacing * draw_between(rng, 0.05, 0.5, log=True),
@@ -81,7 +94,6 @@ def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
         "brightness_spread": rng.uniform(0.1, 0.6),
         "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
-    return SparseSettings(**(values | fixed))
 
 
 @dataclass
@@ -124,9 +136,7 @@ class Runs(Torus):
         n = max(1, round(settings.cells * self.room))
         dims = settings.dims
         none = np.zeros(n, np.int64)
-        self.deviation = settings.speed / (
-            math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
-        )
+        self.deviation = settings.speed / mean_length(dims)
         self.cells = Runners(
             none,
             none,
@@ -195,16 +205,20 @@ class Runs(Torus):
         widths = radius[:, None] * np.column_stack(
             [thin, np.ones(len(cells)), (1 + thin) / 2]
         )
-        none = np.zeros(len(cells))
-        return Bodies(
-            cells.track,
-            cells.mother,
+        return make_bodies(
+            cells,
             spine,
             widths,
             cells.tone,
-            none,
-            none,
-            cells.texture,
+        )
+
+    def make_optics(self) -> Optics:
+        """Return the parameters of the microscope."""
+        settings = self.settings
+        return Optics(
+            settings,
+            grain=0.25,
+            grain_size=settings.radius / 5,
         )
 
     def _half_width(self) -> Array:
@@ -213,19 +227,3 @@ class Runs(Torus):
         unit = math.pi if dims == 2 else 4 / 3 * math.pi
         width: Array = (self.cells.size / unit / self.cells.stretch) ** (1 / dims)
         return width
-
-
-def make_scene(
-    settings: SparseSettings, of_life: Rng, of_light: Rng, of_errors: Rng
-) -> BodyScene:
-    """Make fast cells under a fluorescence microscope."""
-    optics = Optics(
-        settings.background,
-        settings.unevenness,
-        settings.noise,
-        settings.blur,
-        grain=0.25,
-        grain_size=settings.radius / 5,
-        halo_width=0.0,
-    )
-    return BodyScene(settings, Runs(settings, of_life), optics, of_light, of_errors)

@@ -7,19 +7,33 @@ with little additional motion. Masks are discs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.simulation.bodies import Bodies
-from clew.simulation.cells import draw_unit_vectors, normalize_rows, rotate_randomly
-from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
+from clew.simulation.bodies import Bodies, make_bodies, make_spine
 from clew.simulation.optics import Optics
-from clew.simulation.rows import Array, Rows
-from clew.simulation.scene import BodyScene, Rng
-from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
-from clew.simulation.torus import Torus, random_walk
+from clew.simulation.rows import (
+    Array,
+    Rng,
+    Rows,
+    draw_unit_vectors,
+    mean_length,
+    normalize_rows,
+    random_walk,
+    rotate_randomly,
+)
+from clew.simulation.settings import (
+    NON_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    BodySettings,
+    draw_between,
+    draw_body_settings,
+    draw_sometimes,
+)
+from clew.simulation.torus import Torus
 
 WAVES = 8
 """Number of waves in the flow."""
@@ -70,12 +84,12 @@ class TissueSettings(BodySettings):
     """Mean signal of a nucleus above the background."""
 
 
-def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
-    """Draw random settings; keyword arguments fix some of them."""
+def draw_settings(rng: Rng) -> dict[str, Any]:
+    """Draw random values of the settings."""
     radius = draw_between(rng, 5.0, 12.0, log=True)
     density = draw_between(rng, 0.12, 0.5, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = draw_body_settings(rng) | {
+    return draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
         "current": spacing * draw_between(rng, 0.02, 0.6, log=True),
@@ -90,7 +104,6 @@ def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
         "brightness": draw_between(rng, 400, 2500, log=True),
         "blur": draw_between(rng, 0.8, 2.0),
     }
-    return TissueSettings(**(values | fixed))
 
 
 @dataclass
@@ -169,10 +182,9 @@ class Tissue(Torus):
         fresh = self._make_divergence_free(rng.standard_normal(self.amplitude.shape))
         self.amplitude = math.sqrt(1 - change**2) * self.amplitude + change * fresh
         self.direction = rotate_randomly(rng, self.direction[None], change)[0]
-        mean = (
-            math.sqrt(math.pi / 2) if dims == 2 else math.sqrt(8 / math.pi)
-        )  # mean length of a normal vector
-        cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.3)
+        cells.velocity = random_walk(
+            rng, cells.velocity, settings.speed / mean_length(dims), 0.3
+        )
         self.shift(self.flow(cells.position) + cells.velocity)
         cells.axis = rotate_randomly(rng, cells.axis, 0.1)
         self.separate(np.full(len(cells), self.keep / 2), rounds=3, stiffness=0.3)
@@ -190,28 +202,31 @@ class Tissue(Torus):
         """Return the outlines; the light is elongated, masks are round."""
         cells = self.cells
         settings = self.settings
-        n = len(cells)
         radius = settings.radius * cells.factor * np.where(cells.age < 3, 0.85, 1.0)
         ready = cells.cycle - cells.age <= 2
         half = ((settings.elongation - 1) * radius * 0.5)[:, None] * cells.axis
-        spine = np.stack(
-            [cells.position - half, cells.position, cells.position + half], axis=1
-        )
+        spine = make_spine(cells.position, half)
         level = (
             settings.brightness
             * cells.tone
             * np.where(ready | (cells.age < 2), 1.6, 1.0)
         )
         inset = radius * np.where(ready, 0.35, 0.15)
-        return Bodies(
-            cells.track,
-            cells.mother,
+        return make_bodies(
+            cells,
             spine,
-            np.repeat(radius[:, None], 3, axis=1),
+            radius,
             level,
-            np.zeros(n),
-            inset,
-            cells.texture,
+            inset=inset,
+        )
+
+    def make_optics(self) -> Optics:
+        """Return the parameters of the microscope."""
+        settings = self.settings
+        return Optics(
+            settings,
+            grain=0.15,
+            grain_size=settings.radius / 6,
         )
 
     def _make_divergence_free(self, amplitude: Array) -> Array:
@@ -259,14 +274,11 @@ class Tissue(Torus):
         n = int(ripe.sum())
         axis = rotate_randomly(rng, mothers.axis, 0.3)
         sides = [
-            replace(
-                mothers,
+            mothers.make_daughters(
                 position=mothers.position + sign * 0.32 * self.keep * axis,
                 axis=rotate_randomly(rng, axis, 0.3),
                 velocity=sign * 0.06 * self.keep * axis,
                 age=np.zeros(n),
-                track=np.zeros(n, np.int64),
-                mother=mothers.track,
                 **self._draw_individual(n),
             )
             for sign in (1.0, -1.0)
@@ -277,19 +289,3 @@ class Tissue(Torus):
             leave = rng.choice(len(others), min(surplus, len(others)), replace=False)
             others = others[np.setdiff1d(np.arange(len(others)), leave)]
         self.cells = others + (sides[0] + sides[1])
-
-
-def make_scene(
-    settings: TissueSettings, of_life: Rng, of_light: Rng, of_errors: Rng
-) -> BodyScene:
-    """Make a tissue under a fluorescence microscope."""
-    optics = Optics(
-        settings.background,
-        settings.unevenness,
-        settings.noise,
-        settings.blur,
-        grain=0.15,
-        grain_size=settings.radius / 6,
-        halo_width=0.0,
-    )
-    return BodyScene(settings, Tissue(settings, of_life), optics, of_light, of_errors)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
-from clew.simulation.rows import Array, sum_over_pairs
-from clew.simulation.scene import Rng
+from clew.simulation.rows import Array, Rng, find_pairs, sum_over_pairs
 from clew.simulation.settings import BodySettings
-
-Pairs = NDArray[np.int64]
 
 
 class Torus:
@@ -37,41 +32,16 @@ class Torus:
         self.cells.track = np.where(wrapped, 0, self.cells.track)
         self.cells.mother = np.where(wrapped, 0, self.cells.mother)
 
-    def pairs(self, reach: float) -> tuple[Pairs, Pairs, Array, Array]:
-        """Find pairs closer than `reach`: both rows, unit vectors (m, d), distances."""
-        wrapped = (self.cells.position - self.low) % self.size
-        reach = min(reach, 0.49 * float(self.size.min()))
-        pairs = (
-            cKDTree(wrapped, boxsize=self.size)
-            .query_pairs(reach, output_type="ndarray")
-            .astype(np.int64)
-        )
-        first, second = pairs[
-            np.lexsort(pairs.T)
-        ].T  # a fixed order makes sums reproducible
-        apart = (
-            self.cells.position[first] - self.cells.position[second] + self.size / 2
-        ) % self.size - self.size / 2
-        distance = np.sqrt((apart**2).sum(axis=1))
-        return first, second, apart / np.maximum(distance, 1e-9)[:, None], distance
-
     def separate(self, radius: Array, rounds: int, stiffness: float = 0.5) -> None:
         """Push apart cells closer than the sum of their radii (n,), in several rounds."""
+        widest = 0.49 * float(self.size.min())
         for _ in range(rounds):
-            first, second, direction, distance = self.pairs(
-                2 * float(radius.max(initial=0))
+            reach = min(2 * float(radius.max(initial=0)), widest)
+            first, second, direction, distance = find_pairs(
+                self.cells.position, reach, self.low, self.size
             )
             missing = np.maximum(radius[first] + radius[second] - distance, 0)
             if not missing.any():
                 return
             push = direction * (stiffness * missing / 2)[:, None]
             self.shift(sum_over_pairs(len(self.cells), first, second, push))
-
-
-def random_walk(
-    rng: Rng, velocity: Array, deviation: Array | float, persistence: float
-) -> Array:
-    """Return (n, d) velocities after an Ornstein–Uhlenbeck step."""
-    impulse = np.sqrt(1 - persistence**2) * rng.standard_normal(velocity.shape)
-    walk: Array = persistence * velocity + np.reshape(deviation, (-1, 1)) * impulse
-    return walk
