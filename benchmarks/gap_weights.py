@@ -170,7 +170,7 @@ def solve(kind: str, seed: int, folder: Path, complete: bool = False) -> Solved:
     source = measure_movie(movie, cache=None, n_jobs=1)
     builder = tracker.pairs(source, tracker.groups_for(source))
     problem = MovieProblem(builder, tracker.coef_)
-    links = join_events([block.solve().links() for block in problem.blocks()])
+    links = join_events([block.solve() for block in problem.blocks()])
     visits = count_visits(truth, margin)
     numbers = number_visits(visits)
     cell = np.zeros(len(links), dtype=np.int64)
@@ -235,7 +235,7 @@ def collect_ends(kind: str, seed: int, folder: Path, complete: bool) -> Ends:
     found = gaps.find_gaps(links, least_probability=LEAST_PROBABILITY)
     filled = fill.fill_gaps(movie, links, found, map).runs
     given = links
-    links, _, _ = insert_runs(links, np.zeros(len(links.others)), filled)
+    links, _ = insert_runs(links, filled)
     rate = float(np.log((len(filled.cells) + 0.5) / len(links)))
     excluded = np.zeros(len(links), dtype=bool)
     trails = follow.find_trails(links, movie, rate, excluded, follow.N_FOLLOWED)

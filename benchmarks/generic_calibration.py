@@ -15,14 +15,18 @@ from clew.learning.task import Array
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
-from clew.tracking.lineage.build import SolvedBlock, finish_block, join_movie
-from clew.tracking.lineage.splits import TEARING
+from clew.tracking.lineage.build import (
+    SolvedBlock,
+    join_events,
+    join_movie,
+    measure_margins,
+)
+from clew.tracking.lineage.splits import TEARING, find_torn_events
 from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
     ENDS,
-    GENERIC_CALIBRATION,
     MAX_MARGIN,
     Calibration,
     MovieMargins,
@@ -86,14 +90,14 @@ def judge(
     source = pairs.source
     solutions = solve_pairs(pairs, w, range(len(pairs)))
     block = SolvedBlock.of(source, range(source.n_frames), solutions)
-    movie_events = join_movie([block.links()])
-    changes = movie_events.changes(block.frames, GENERIC_CALIBRATION)
-    part = finish_block(block, changes)
+    joined = join_movie([block])
     unit = float(np.linalg.norm(w))
-    events, confidence, seen = part.events, part.confidence, movie_events.margins
-    changed = EventIndex(changes.events).find(events)
-    own = np.append(block.context, 0.0)[EventIndex(block.events).find(events)]
-    context = np.where(changed >= 0, np.append(changes.context, 0.0)[changed], own)
+    events, confidence, context, _ = joined.readers()[0].list_events()
+    links = join_events([block])
+    torn = find_torn_events(
+        links.others.kind, links.others.sources, links.others.targets
+    )
+    seen = measure_margins(links, torn.is_torn)
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
     known = right | (index.find_by_cells(events) >= 0).any(axis=1)

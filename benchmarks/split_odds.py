@@ -27,8 +27,8 @@ from sklearn.linear_model import LogisticRegression
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.events import Event
-from clew.tracking.lineage.build import SolvedBlock, join_links
+from clew.tracking.events import Event, EventTable
+from clew.tracking.lineage.build import SolvedBlock, join_blocks
 from clew.tracking.lineage.splits import (
     TYPICAL_RANK,
     count_cells,
@@ -83,12 +83,13 @@ def rows_of(tracker: Tracker, movie: Sequence) -> Array:
         solutions.append(solution)
     frames = range(builder.source.n_frames)
     block = SolvedBlock.of(builder.source, frames, solutions)
-    links = join_links([block.links()])
+    links = join_blocks([block])
     others = links.others
     torn = find_torn_events(others.kind, others.sources, others.targets)
     counted = count_cells(links, torn)
-    every = block.events
-    lead = block.split_margin / np.linalg.norm(w)
+    every = EventTable.join([solution.events for solution in solutions])
+    margins = [solution.split_score_margin for solution in solutions]
+    lead = np.concatenate([np.zeros(0), *margins]) / np.linalg.norm(w)
     rank = np.concatenate(ranks)
     merged = np.zeros(len(every), dtype=bool)
     rows = np.flatnonzero(every.event != Event.MOVE)

@@ -21,7 +21,7 @@ def solve_one(builder, w, frame, annotations=None):
 
 
 def links_of(
-    events, confidence, split_margin, border=None, volume=None, weight_norm=1.0
+    events, confidence, split_margin, context=None, volume=None, weight_norm=1.0
 ):
     """Links of all detections that take part in events; `volume` is by label."""
     cells = np.hstack([events.sources, events.targets])
@@ -42,9 +42,10 @@ def links_of(
     links = MovieLinks(
         first_node,
         nodes[:, 1],
-        np.zeros((n, 2), np.float32),
+        np.zeros((n, 2)),
         columns,
         np.full(n, -1, np.int32),
+        np.zeros(n, np.float32),
         np.zeros(n, np.float32),
         none,
         weight_norm,
@@ -59,23 +60,16 @@ def links_of(
         targets,
         np.asarray(confidence, dtype=float),
         np.asarray(split_margin, dtype=float),
-        np.zeros(len(events)) if border is None else border,
+        np.zeros(len(events)) if context is None else context,
     )
     is_move = events.event == Event.MOVE
     links.successor[sources[is_move, 0]] = targets[is_move, 0]
     links.move_confidence[sources[is_move, 0]] = table.confidence[is_move]
+    links.move_context[sources[is_move, 0]] = table.context[is_move]
     return links.with_others(NodeEvents.join([table[~is_move]]))
 
 
 def events_of_links(links):
     """All events of links as sorted tuples of frame, kind, sources and targets."""
-    moves = np.flatnonzero(links.successor >= 0)
-    table = NodeEvents.of_kind(
-        Event.MOVE,
-        links.frame()[moves],
-        moves.astype(np.int32),
-        links.successor[moves],
-        links.move_confidence[moves],
-    )
-    events = NodeEvents.join([table, links.others]).table(links.label)
+    events = NodeEvents.join([links.list_moves(), links.others]).table(links.label)
     return sorted((t, event, list(a), list(b)) for t, event, a, b in events)

@@ -130,7 +130,6 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
         killer.join()
     assert len(killer.killed) == len(at)
     assert killer.rewritten == []
-    assert found.keys == expected.keys
     for a, b in ((expected, tmp_path / "a"), (found, tmp_path / "b")):
         write_results(b, a, simulated.movie, ["csv", "parquet"])
     assert digest(tmp_path / "a") == digest(tmp_path / "b")

@@ -11,7 +11,7 @@ import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -25,31 +25,16 @@ from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.displacement_vote import VOTE_SETTINGS
 from clew.tracking.io.checkpoints import Checkpoints
-from clew.tracking.lineage.build import (
-    BlockChanges,
-    BlockLinks,
-    JoinedMovie,
-    SolvedBlock,
-    finish_block,
-    join_movie,
-    lineage_of_blocks,
-)
+from clew.tracking.lineage.build import JoinedMovie, SolvedBlock, join_movie
 from clew.tracking.lineage.fill import GapFiller
-from clew.tracking.lineage.lineage import (
-    Lineage,
-    LineagePart,
-    Nodes,
-    PartReader,
-    RecoveredCells,
-    join_parts,
-)
-from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.lineage.lineage import Lineage, LineagePart, RecoveredCells
+from clew.tracking.lineage.links import MovieLinks, NodeEvents
 from clew.tracking.scales import sample_frames
 from clew.tracking.solve import solve_pairs
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.utils.progress import ProgressBar
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 """Of a block's file and of how it is solved; other versions are solved again."""
 PAIRS_PER_BLOCK = 16
 """Enough that reading the shared frame twice costs little, and few enough that a movie
@@ -66,6 +51,20 @@ BYTES_OF_PROCESS = 450 * 2**20
 """Of a process that has imported everything."""
 IMAGE_COPIES = 6
 """Copies of a frame's pixels while cells are measured."""
+
+LINK_ARRAYS = (
+    "first_node",
+    "label",
+    "position",
+    "successor",
+    "move_confidence",
+    "move_context",
+    "limits",
+)
+"""Arrays of a stored block; those of its columns and events have prefixes."""
+EVENT_ARRAYS = tuple(item.name for item in fields(NodeEvents))
+COLUMN = "column."
+OTHER = "other."
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -223,15 +222,14 @@ class MovieProblem:
         """Number of frames."""
         return self.builder.source.n_frames
 
-    def longest_gap(self) -> int | None:
-        """Return `max_gap`, or 0 where gaps are disabled."""
-        return self.max_gap if Event.GAP in self.builder.profile.events else 0
-
-    def filler(self, executor: Executor) -> GapFiller | None:
-        """Return what fills gaps; None if they are not to be filled."""
-        if not self.fills_gaps:
-            return None
-        return GapFiller(self.builder.source.movie, executor.map)
+    def join(self, blocks: list[SolvedBlock], executor: Executor) -> JoinedMovie:
+        """Join the solved blocks; the list is emptied to free its memory."""
+        builder = self.builder
+        fill = None
+        if self.fills_gaps:
+            fill = GapFiller(builder.source.movie, executor.map)
+        max_gap = self.max_gap if Event.GAP in builder.profile.events else 0
+        return join_movie(blocks, self.annotations, self.calibration, max_gap, fill)
 
     def blocks(self) -> list[BlockProblem]:
         """Return the blocks, in order of time."""
@@ -255,14 +253,7 @@ def solve_movie(
     """Track a movie in memory."""
     executor = executor or ThreadExecutor(None)
     blocks = _map_blocks(problem, executor, BlockProblem.solve, verbose)
-    return lineage_of_blocks(
-        blocks,
-        problem.n_frames,
-        problem.annotations,
-        problem.calibration,
-        problem.longest_gap(),
-        problem.filler(executor),
-    )
+    return problem.join(blocks, executor).lineage()
 
 
 def _map_blocks(
@@ -281,39 +272,28 @@ def _map_blocks(
 
 @dataclass(frozen=True)
 class SolveOnce:
-    """Solves a block unless a checkpoint has it, and returns what is joined of it."""
+    """Solves a block unless a checkpoint has it."""
 
     checkpoints: Checkpoints
 
-    def __call__(self, problem: BlockProblem) -> tuple[str, bool, BlockLinks]:
-        """Return the block's key, whether it was solved now, and its links."""
+    def __call__(self, problem: BlockProblem) -> tuple[SolvedBlock, bool]:
+        """Return the block, and whether it was solved now."""
         key = problem.key()
         arrays = self.checkpoints.load_block(key)
         if arrays is not None:
-            block = read_block(arrays)
-            return key, False, block.links()
+            return read_block(arrays), False
         block = problem.solve()
         self.checkpoints.save_block(key, block_arrays(block))
-        return key, True, block.links()
+        return block, True
 
 
 @dataclass(frozen=True, eq=False)
-class StoredLineage:
+class StoredLineage(JoinedMovie):
     """A tracked movie whose blocks are in files."""
 
-    n_frames: int
-    checkpoints: Checkpoints
-    keys: Sequence[str]
-    """Of the blocks, in order."""
-    frames: Sequence[range]
-    """Of each block."""
-    movie: JoinedMovie
-    n_solved: int
+    checkpoints: Checkpoints = field(kw_only=True)
+    n_solved: int = field(kw_only=True)
     """Blocks that were solved in this run; the others came from checkpoints."""
-    n_added: int
-    """Annotated events that were not candidates by themselves."""
-    calibration: Calibration = GENERIC_CALIBRATION
-    """Of this movie."""
 
     @classmethod
     def of(
@@ -325,64 +305,22 @@ class StoredLineage:
     ) -> Self:
         """Solve the blocks without a checkpoint, and join all."""
         results = _map_blocks(problem, executor, SolveOnce(checkpoints), verbose)
-        keys = [key for key, _, _ in results]
-        n_solved = sum(is_new for _, is_new, _ in results)
-        links = [block for _, _, block in results]
+        n_solved = sum(is_new for _, is_new in results)
+        blocks = [block for block, _ in results]
         results.clear()
-        frames = [block.frames for block in links]
-        n_added = sum(block.n_added for block in links)
-        movie = join_movie(
-            links,
-            problem.annotations,
-            problem.longest_gap(),
-            problem.filler(executor),
-        )
-        calibration = problem.calibration.of_movie(movie.margins)
-        return cls(
-            problem.n_frames,
-            checkpoints,
-            keys,
-            frames,
-            movie,
-            n_solved,
-            n_added,
-            calibration,
-        )
+        movie = problem.join(blocks, executor)
+        return cls(**vars(movie), checkpoints=checkpoints, n_solved=n_solved)
 
     def __len__(self) -> int:
         """Return the number of blocks."""
-        return len(self.keys)
-
-    @property
-    def n_cells(self) -> int:
-        """Number of detections."""
-        return len(self.movie.track)
-
-    @property
-    def tracks(self) -> Tracks:
-        """The table of tracks."""
-        return self.movie.tracks
-
-    @property
-    def recovered(self) -> RecoveredCells | None:
-        """Cells without a given mask."""
-        return self.movie.recovered
-
-    def readers(self) -> Sequence[PartReader]:
-        """Return the parts of the lineage, not read yet."""
-        return [self._reader(k) for k in range(len(self))]
-
-    def lineage(self) -> Lineage:
-        """Return the lineage in memory."""
-        parts = [reader.read() for reader in self.readers()]
-        return join_parts(parts, self.n_frames, self.recovered)
+        return len(self.block_frames)
 
     def sample(self, n_cells: int) -> tuple[range, Lineage]:
         """Return about so many cells of consecutive frames in the middle of the movie."""
-        first_node = self.movie.links.first_node
+        first_node = self.links.first_node
         sizes = [
             int(first_node[frames.stop] - first_node[frames.start])
-            for frames in self.frames
+            for frames in self.block_frames
         ]
         first = len(sizes) // 2
         stop = first + 1
@@ -393,39 +331,9 @@ class StoredLineage:
                 stop += 1
             else:
                 first -= 1
-        parts = [self._reader(k).read() for k in range(first, stop)]
-        frames = range(self.frames[first].start, self.frames[stop - 1].stop)
+        parts = [reader.read() for reader in self.readers()[first:stop]]
+        frames = range(parts[0].frames[0], parts[-1].frames[1] + 1)
         return frames, cut_lineage(parts, frames, self.recovered)
-
-    def _reader(self, block: int) -> PartFile:
-        """The reader of one block."""
-        changes = self.movie.changes(self.frames[block], self.calibration)
-        return PartFile(self.checkpoints, self.keys[block], self.frames[block], changes)
-
-
-@dataclass(frozen=True, eq=False)
-class PartFile:
-    """A part of a lineage: the file of its block, and what changes in it."""
-
-    checkpoints: Checkpoints
-    key: str
-    block_frames: range
-    changes: BlockChanges
-
-    @property
-    def frames(self) -> tuple[int, int]:
-        """The first and the last frame of the part."""
-        return self.block_frames.start, self.block_frames.stop - 1
-
-    def read(self) -> LineagePart:
-        """Read the part."""
-        arrays = self.checkpoints.load_block(self.key)
-        if arrays is None:
-            raise StoreError(
-                f"{self.checkpoints.folder}: block {self.key} of this run is missing or "
-                "damaged; run the same command again"
-            )
-        return finish_block(read_block(arrays), self.changes)
 
 
 def cut_lineage(
@@ -498,28 +406,15 @@ def join_tables(
 
 def block_arrays(block: SolvedBlock) -> dict[str, NDArray[Any]]:
     """Return a block as plain arrays, to be stored."""
-    events = block.events
-    arrays = {
-        "integers": np.array([block.frames.start, block.frames.stop, block.n_added]),
-        "numbers": np.array([block.weight_norm, block.typical_volume]),
-        "limits": block.limits,
-        "node.frame": block.nodes.frame,
-        "node.label": block.nodes.label,
-        "node.position": block.nodes.position,
-        "event.frame": events.frame,
-        "event.kind": events.event,
-        "event.sources": events.sources,
-        "event.targets": events.targets,
-        "event.source_rows": block.source_rows,
-        "event.target_rows": block.target_rows,
-        "event.confidence": block.confidence,
-        "event.split_margin": block.split_margin,
-        "event.context": block.context,
+    frames = block.frames
+    links = block.links
+    return {
+        "integers": np.array([frames.start, frames.stop, block.n_added]),
+        "numbers": np.array([links.weight_norm, links.typical_volume]),
+        **{name: getattr(links, name) for name in LINK_ARRAYS},
+        **{COLUMN + name: column for name, column in links.columns.items()},
+        **{OTHER + name: getattr(links.others, name) for name in EVENT_ARRAYS},
     }
-    arrays |= {
-        f"node.column.{name}": column for name, column in block.nodes.columns.items()
-    }
-    return arrays
 
 
 def read_block(arrays: Mapping[str, NDArray[Any]]) -> SolvedBlock:
@@ -527,41 +422,18 @@ def read_block(arrays: Mapping[str, NDArray[Any]]) -> SolvedBlock:
     try:
         start, stop, n_added = arrays["integers"].tolist()
         weight_norm, typical_volume = arrays["numbers"].tolist()
-        nodes = Nodes(
-            arrays["node.frame"],
-            arrays["node.label"],
-            arrays["node.position"],
-            _columns(arrays, "node"),
+        columns = {
+            name.removeprefix(COLUMN): column
+            for name, column in arrays.items()
+            if name.startswith(COLUMN)
+        }
+        links = MovieLinks(
+            columns=columns,
+            others=NodeEvents(*(arrays[OTHER + name] for name in EVENT_ARRAYS)),
+            weight_norm=weight_norm,
+            typical_volume=typical_volume,
+            **{name: arrays[name] for name in LINK_ARRAYS},
         )
-        events = EventTable(
-            arrays["event.frame"],
-            arrays["event.kind"],
-            arrays["event.sources"],
-            arrays["event.targets"],
-        )
-        return SolvedBlock(
-            range(start, stop),
-            nodes,
-            events,
-            arrays["event.source_rows"],
-            arrays["event.target_rows"],
-            arrays["event.confidence"],
-            arrays["event.split_margin"],
-            arrays["event.context"],
-            weight_norm,
-            typical_volume,
-            n_added,
-            arrays["limits"],
-        )
+        return SolvedBlock(range(start, stop), links, n_added)
     except (KeyError, ValueError, IndexError) as error:
         raise StoreError(f"not a block of this version of clew ({error})") from error
-
-
-def _columns(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """Columns that were stored under a name."""
-    prefix = f"{name}.column."
-    return {
-        key.removeprefix(prefix): column
-        for key, column in arrays.items()
-        if key.startswith(prefix)
-    }

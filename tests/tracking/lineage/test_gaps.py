@@ -182,7 +182,7 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
 def links_of(source):
     builder, w = all_kinds(source)
     blocks = MovieProblem(builder, w).blocks()
-    return join_events([block.solve().links() for block in blocks])
+    return join_events([block.solve() for block in blocks])
 
 
 def test_scales_are_those_of_the_movie():

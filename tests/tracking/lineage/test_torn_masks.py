@@ -126,12 +126,11 @@ def test_a_cell_whose_mask_is_torn_moves_on_by_its_larger_piece(then, apart):
     links, events = mend([(0, apart, [1], [2, 3]), *then[1:]], WHOLE)
     assert events == sorted(MOVED)
     new = links.others.kind == Event.APPEAR
-    assert links.others.border[new] == 0
+    assert links.others.context[new] == 0
     # nothing there can be a split any more
     assert np.isnan(links.others.split_margin[links.others.frame == 0]).all()
-    changed = links.changed_moves
-    assert len(changed) == 2
-    assert np.array_equal(links.successor[changed.sources[:, 0]], changed.targets[:, 0])
+    moves = np.flatnonzero(links.successor >= 0)
+    assert links.move_context[moves].tolist() == [0, 0, 0.5]
 
 
 def test_it_is_as_sure_as_the_sizes_are_clear():
@@ -183,7 +182,7 @@ def test_also_where_the_smaller_piece_was_followed():
 def test_divisions_and_cells_that_touch_stay_what_they_are(events, size):
     links, found = mend(events, size)
     assert found == sorted(events)
-    assert not len(links.changed_moves)
+    assert (links.move_context[links.successor >= 0] == 0.5).all()
     moves = links.move_confidence[links.successor >= 0]
     confidence = np.concatenate([links.others.confidence, moves])
     assert sorted(confidence.tolist()) == list(range(1, len(events) + 1))

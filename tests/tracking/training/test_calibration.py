@@ -221,7 +221,8 @@ def test_the_pairs_around_tell_of_torn_masks():
         for event, value in zip(
             pair.events, pair.probability(calibration), strict=True
         ):
-            assert by_event[event] == value or event[1] is Event.DIVIDE
+            same = by_event[event] == pytest.approx(value, rel=1e-6)  # single precision
+            assert same or event[1] is Event.DIVIDE
 
 
 def test_events_know_how_near_the_border_their_cell_is(simulated):

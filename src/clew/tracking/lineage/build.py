@@ -1,16 +1,15 @@
 """Build a lineage from solved frame pairs: all that crosses frame pairs happens here.
 
 Solutions are joined to one graph of detections. Torn masks are repaired, splits told
-from divisions, gaps closed and filled, and track ids assigned. A movie of any length is solved in
-blocks of frames, whose results stay in files. Only `MovieLinks` of it, some 50 bytes a
-detection, are in memory here; the results are written block by block.
+from divisions, gaps closed and filled, and track ids assigned. A movie of any length is
+solved in blocks of frames. Of these, only columns of some 60 bytes a detection are in
+memory here; the results are written from them block by block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -58,231 +57,246 @@ LEAST_PROBABILITY = 0.03
 
 @dataclass(frozen=True, eq=False)
 class SolvedBlock:
-    """Solved consecutive frame pairs, with the detections of their frames."""
+    """Cells of consecutive frames, and the events of the pairs that begin with them."""
 
     frames: range
-    """The frames whose cells it has; the last frame of its last pair is the first of
-    the next block."""
-    nodes: Nodes
-    """Cells of these frames."""
-    events: EventTable
-    source_rows: NodeIds
-    """(m, 2) rows of the sources in their frames, filled up with −1."""
-    target_rows: NodeIds
-    """(m, 2) rows of the targets in theirs."""
-    confidence: Array
-    split_margin: Array
-    context: Array
-    weight_norm: float
-    typical_volume: float
+    links: MovieLinks
+    """Nodes count from the first frame on. Those of the next frame, which belongs to the
+    next block, come after the last."""
     n_added: int
     """Annotated events that were not candidates by themselves."""
-    limits: Array
-    """(2, ndim) see `MovieLinks.limits`."""
 
     @classmethod
     def of(
         cls, source: Source, frames: range, solutions: Sequence[PairSolution]
     ) -> Self:
         """Join the solutions of the pairs that begin in some frames."""
-        rows = [_find_rows(source, pair) for pair in solutions]
-        none = np.zeros((0, 2), np.int32)
-        margins = [
-            _or_full(pair.split_score_margin, len(pair.events), np.nan)
-            for pair in solutions
-        ]
-        contexts = [_or_full(pair.context, len(pair.events), 0.0) for pair in solutions]
-        return cls(
-            frames,
-            collect_nodes(source, frames),
-            EventTable.join([pair.events for pair in solutions]),
-            np.concatenate([none, *(part[0] for part in rows)]),
-            np.concatenate([none, *(part[1] for part in rows)]),
-            np.concatenate([np.zeros(0), *(pair.confidence for pair in solutions)]),
-            np.concatenate([np.zeros(0), *margins]),
-            np.concatenate([np.zeros(0), *contexts]),
-            max((pair.weight_norm for pair in solutions), default=1.0),
-            max((pair.typical_volume for pair in solutions), default=1.0),
-            sum(pair.n_added for pair in solutions),
-            measure_limits(source, frames),
+        nodes = collect_nodes(source, frames)
+        n = len(nodes.label)
+        first_node = np.searchsorted(
+            nodes.frame, np.arange(frames.start, frames.stop + 1)
         )
-
-    def links(self) -> BlockLinks:
-        """Return the columns that are joined with those of other blocks."""
-        first = self.frames.start
-        counts = np.bincount(self.nodes.frame - first, minlength=len(self.frames))
-        starts = np.append(0, np.cumsum(counts))
-        is_move = self.events.event == Event.MOVE
-        moves = np.flatnonzero(is_move)
-        node = starts[self.events.frame[moves] - first] + self.source_rows[moves, 0]
-        successor = np.full(len(self.nodes.label), NO_NODE, dtype=np.int32)
-        successor[node] = self.target_rows[moves, 0]
-        move_confidence = np.zeros(len(successor), dtype=np.float32)
-        move_confidence[node] = self.confidence[moves]
-        label = self.nodes.label
-        if not len(label) or label.max() < 2**31:
+        label = nodes.label
+        if label.max(initial=0) < 2**31:
             label = label.astype(np.int32)
-        return BlockLinks(
-            self.frames,
-            counts,
+        successor = np.full(n, NO_NODE, dtype=np.int32)
+        move_confidence = np.zeros(n, dtype=np.float32)
+        move_context = np.zeros(n, dtype=np.float32)
+        others = []
+        for pair in solutions:
+            events = _number_cells(source, pair, *first_node[pair.frame - frames[0] :])
+            moves = events[events.kind == Event.MOVE]
+            node = moves.sources[:, 0]
+            successor[node] = moves.targets[:, 0]
+            move_confidence[node] = moves.confidence
+            move_context[node] = moves.context
+            others.append(events[events.kind != Event.MOVE])
+        links = MovieLinks(
+            first_node,
             label,
-            self.nodes.position.astype(np.float32),
-            {
-                name: column.astype(np.float32)
-                for name, column in self.nodes.columns.items()
-            },
+            nodes.position,
+            {name: column.astype(np.float32) for name, column in nodes.columns.items()},
             successor,
             move_confidence,
-            NodeEvents(
-                self.events.frame[~is_move].astype(np.int32),
-                self.events.event[~is_move],
-                self.source_rows[~is_move],
-                self.target_rows[~is_move],
-                self.confidence[~is_move],
-                self.split_margin[~is_move],
-                self.context[~is_move],
-            ),
-            self.weight_norm,
-            self.typical_volume,
-            self.n_added,
-            self.limits,
+            move_context,
+            NodeEvents.join(others),
+            max((pair.weight_norm for pair in solutions), default=1.0),
+            max((pair.typical_volume for pair in solutions), default=1.0),
+            measure_limits(source, frames),
         )
+        return cls(frames, links, sum(pair.n_added for pair in solutions))
+
+
+def join_blocks(blocks: list[SolvedBlock]) -> MovieLinks:
+    """Join the columns of consecutive blocks; the list is emptied to free its memory."""
+    parts = [block.links for block in blocks]
+    earlier = np.zeros(blocks[0].frames.start, dtype=np.int64)
+    counts = np.concatenate([earlier, *(np.diff(part.first_node) for part in parts)])
+    first_node = np.append(0, np.cumsum(counts))
+    n = int(first_node[-1])
+    names = set.intersection(*(set(part.columns) for part in parts))
+    wide = np.result_type(*(part.label.dtype for part in parts))
+    limits = np.array([part.limits for part in parts])
+    links = MovieLinks(
+        first_node,
+        np.empty(n, dtype=wide),
+        np.empty((n, parts[0].position.shape[1])),
+        {name: np.empty(n, dtype=np.float32) for name in sorted(names)},
+        np.empty(n, dtype=np.int32),
+        np.empty(n, dtype=np.float32),
+        np.empty(n, dtype=np.float32),
+        NodeEvents.join([]),
+        max(part.weight_norm for part in parts),
+        max(part.typical_volume for part in parts),
+        np.array([limits[:, 0].min(axis=0), limits[:, 1].max(axis=0)]),
+    )
+    others = []
+    first = 0
+    blocks.clear()
+    parts.reverse()
+    while parts:
+        part = parts.pop().shift(first)
+        rows = slice(first, first + len(part))
+        links.label[rows] = part.label
+        links.position[rows] = part.position
+        for name, column in links.columns.items():
+            column[rows] = part.columns[name]
+        links.successor[rows] = part.successor
+        links.move_confidence[rows] = part.move_confidence
+        links.move_context[rows] = part.move_context
+        others.append(part.others)
+        first = rows.stop
+    return links.with_others(NodeEvents.join(others))
 
 
 @dataclass(frozen=True, eq=False)
-class BlockLinks:
-    """What is joined of a block; sources and targets are rows of their frames."""
+class JoinedPart:
+    """Some frames of a joined movie: slices, to be read in any process."""
 
-    frames: range
-    counts: NDArray[np.int64]
-    """Cells of each frame."""
-    label: NDArray[np.integer[Any]]
-    position: NDArray[np.float32]
-    columns: Mapping[str, NDArray[np.float32]]
-    successor: NodeIds
-    move_confidence: NDArray[np.float32]
-    others: NodeEvents
-    weight_norm: float
-    typical_volume: float
-    n_added: int
-    limits: Array
+    frames: tuple[int, int]
+    """The first and the last frame."""
+    links: MovieLinks
+    """With the labels of the next frames, to which events lead."""
+    track: NDArray[np.int32]
+    calibration: Calibration
+    recovered: tuple[NodeIds, Array] | None
+    """Recovered cells of these frames and the next, with the probability that they are
+    there; None where cells were not searched."""
 
-
-def join_links(blocks: list[BlockLinks]) -> MovieLinks:
-    """Join the columns of consecutive blocks; the list is emptied to free its memory."""
-    n_frames = blocks[-1].frames.stop
-    counts = np.zeros(n_frames, dtype=np.int64)
-    for block in blocks:
-        counts[block.frames.start : block.frames.stop] = block.counts
-    first_node = np.append(0, np.cumsum(counts))
-    n = int(first_node[-1])
-    names = set.intersection(*(set(block.columns) for block in blocks))
-    wide = np.result_type(*(block.label.dtype for block in blocks))
-    label = np.empty(n, dtype=wide)
-    position = np.empty((n, blocks[0].position.shape[1]), dtype=np.float32)
-    columns = {name: np.empty(n, dtype=np.float32) for name in sorted(names)}
-    successor = np.empty(n, dtype=np.int32)
-    move_confidence = np.empty(n, dtype=np.float32)
-    others = []
-    weight_norm = max(block.weight_norm for block in blocks)
-    typical_volume = max(block.typical_volume for block in blocks)
-    limits = np.array([block.limits for block in blocks])
-    limits = np.array([limits[:, 0].min(axis=0), limits[:, 1].max(axis=0)])
-    blocks.reverse()
-    while blocks:
-        block = blocks.pop()
-        frames = block.frames
-        rows = slice(first_node[frames.start], first_node[frames.stop])
-        label[rows] = block.label
-        position[rows] = block.position
-        for name, column in columns.items():
-            column[rows] = block.columns[name]
-        next_frame = np.repeat(
-            first_node[frames.start + 1 : frames.stop + 1], block.counts
+    def read(self) -> LineagePart:
+        """Make the tables of these frames."""
+        links = self.links
+        n = len(links)
+        events, confidence, context, known = self.list_events()
+        probability = self.calibration.probability(
+            events.event, confidence, links.weight_norm, context
         )
-        moves = block.successor != NO_NODE
-        successor[rows] = np.where(moves, block.successor + next_frame, NO_NODE)
-        move_confidence[rows] = block.move_confidence
-        others.append(_number_nodes(block.others, first_node))
-    return MovieLinks(
-        first_node,
-        label,
-        position,
-        columns,
-        successor,
-        move_confidence,
-        NodeEvents.join(others),
-        weight_norm,
-        typical_volume,
-        limits,
-    )
+        columns = {
+            name: column.astype(np.float64) for name, column in links.columns.items()
+        }
+        if self.recovered is not None:
+            is_recovered = np.isfinite(self._cell_probability()[:n])
+            columns[RECOVERED] = is_recovered.astype(np.float64)
+        frame = self.frames[0] + links.frame().astype(np.int64)
+        label = links.label[:n].astype(np.int64)
+        return LineagePart(
+            self.frames,
+            Nodes(frame, label, links.position, columns),
+            self.track.astype(np.int64),
+            events,
+            confidence,
+            np.where(np.isnan(known), probability, known),
+        )
+
+    def list_events(self) -> tuple[EventTable, Array, Array, Array]:
+        """Return all events, by frame, kind, sources and targets.
+
+        Returns
+        -------
+        events : EventTable
+        confidence, context : ndarray of shape (m,)
+            See `NodeEvents`.
+        probability : ndarray of shape (m,)
+            Of moves of recovered cells; NaN for events that are calibrated.
+        """
+        links = self.links
+        moves = links.list_moves(self.frames[0])
+        cells = self._cell_probability()
+        before = cells[moves.sources[:, 0]]
+        after = cells[moves.targets[:, 0]]
+        known = np.where(np.isnan(before), after, before)
+        whole = [moves, links.others]
+        events = EventTable.join([part.table(links.label) for part in whole])
+        order = np.lexsort(
+            (
+                events.targets[:, 1],
+                events.targets[:, 0],
+                events.sources[:, 1],
+                events.sources[:, 0],
+                events.event,
+                events.frame,
+            )
+        )
+        return (
+            events[order],
+            np.concatenate([part.confidence for part in whole])[order],
+            np.concatenate([part.context for part in whole])[order],
+            np.append(known, np.full(len(links.others), np.nan))[order],
+        )
+
+    def _cell_probability(self) -> Array:
+        """That recovered cells are there; NaN for given cells."""
+        probability = np.full(len(self.links.label), np.nan)
+        if self.recovered is not None:
+            nodes, known = self.recovered
+            probability[nodes] = known
+        return probability
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedMovie:
-    """The final events and tracks of a movie, to be merged with its blocks."""
+    """The final events and tracks of a movie."""
 
     links: MovieLinks
-    context: Array
-    """(m,) of `links.others`, see `Calibration.probability`."""
+    block_frames: Sequence[range]
+    """Of each block that was solved."""
+    n_added: int
+    """Annotated events that were not candidates by themselves."""
     track: NDArray[np.int32]
     """(n,) of each node."""
     tracks: Tracks
-    margins: MovieMargins
+    calibration: Calibration
+    """Of this movie."""
     recovered: RecoveredCells | None = None
     """None where cells were not searched."""
 
-    def changes(self, frames: range, calibration: Calibration) -> BlockChanges:
-        """Return what the block of some frames takes over."""
-        links = self.links
-        nodes = slice(links.first_node[frames.start], links.first_node[frames.stop])
-        moves = links.changed_moves.within(frames.start, frames.stop)
-        rows = slice(
-            *np.searchsorted(links.others.frame, [frames.start, frames.stop]).tolist()
-        )
-        others = links.others[rows]
-        is_kept = links.successor[nodes] != NO_NODE
-        is_kept[moves.sources[:, 0] - nodes.start] = False
-        added = None
-        is_given = np.ones(len(is_kept), dtype=bool)
-        probability = np.full(len(moves), np.nan)
-        if self.recovered is not None:
-            cells = self.recovered
-            rows_within = np.searchsorted(cells.frame, [frames.start, frames.stop])
-            chosen = np.arange(*rows_within.tolist())
-            added = cells[chosen]
-            is_given[self._recovered_nodes[chosen] - nodes.start] = False
-            for side in (moves.targets[:, 0], moves.sources[:, 0]):
-                row = np.searchsorted(self._recovered_nodes, side)
-                row = np.minimum(row, len(cells) - 1)
-                if len(cells):
-                    is_cell = self._recovered_nodes[row] == side
-                    probability[is_cell] = cells.probability[row[is_cell]]
-        return BlockChanges(
-            self.track[nodes],
-            is_kept[is_given],
-            EventTable.join([moves.table(links.label), others.table(links.label)]),
-            np.concatenate([moves.confidence, others.confidence]),
-            np.concatenate([np.zeros(len(moves)), self.context[rows]]),
-            np.append(probability, np.full(len(others), np.nan)),
-            calibration,
-            links.weight_norm,
-            added,
-        )
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        return self.links.n_frames
 
-    @cached_property
-    def _recovered_nodes(self) -> NDArray[np.int64]:
-        """Nodes of the recovered cells, ascending: they are the last of their frames."""
-        if self.recovered is None:
-            return np.zeros(0, np.int64)
-        frame = self.recovered.frame
-        from_end = np.searchsorted(frame, frame, "right") - np.arange(len(frame))
-        return self.links.first_node[frame + 1] - from_end
+    @property
+    def n_cells(self) -> int:
+        """Number of detections."""
+        return len(self.links)
+
+    def readers(self) -> Sequence[JoinedPart]:
+        """Return the frames of each block, not read yet."""
+        cells = self.recovered
+        nodes = np.zeros(0, np.int32)
+        if cells is not None:
+            nodes = self.links.nodes_of(cells.frame, cells.label)
+        parts = []
+        for frames in self.block_frames:
+            links = self.links.window(frames)
+            first = int(self.links.first_node[frames.start])
+            recovered = None
+            if cells is not None:
+                bounds = [first, first + len(links.label)]
+                rows = slice(*np.searchsorted(nodes, bounds).tolist())
+                recovered = nodes[rows] - first, cells.probability[rows]
+            parts.append(
+                JoinedPart(
+                    (frames.start, frames.stop - 1),
+                    links,
+                    self.track[first : first + len(links)],
+                    self.calibration,
+                    recovered,
+                )
+            )
+        return parts
+
+    def lineage(self) -> Lineage:
+        """Return the lineage in memory."""
+        parts = [reader.read() for reader in self.readers()]
+        lineage = join_parts(parts, self.n_frames, self.recovered)
+        return lineage.with_tracks(self.track.astype(np.int64), self.tracks)
 
 
 def join_movie(
-    blocks: list[BlockLinks],
+    blocks: list[SolvedBlock],
     annotations: Annotations | None = None,
+    calibration: Calibration = GENERIC_CALIBRATION,
     max_gap: int | None = 1,
     fill: GapFiller | None = None,
 ) -> JoinedMovie:
@@ -290,10 +304,12 @@ def join_movie(
 
     Parameters
     ----------
-    blocks : list of BlockLinks
+    blocks : list of SolvedBlock
         Consecutive ones; the list is emptied to free its memory.
     annotations : Annotations, optional
         Annotated gaps are obeyed, and annotated cells are not repaired.
+    calibration : Calibration
+        Turns confidences into probabilities.
     max_gap : int, optional
         Frames that a cell may be missing; None for `gaps.LONGEST_GAP`.
     fill : GapFiller, optional
@@ -304,21 +320,21 @@ def join_movie(
     -------
     JoinedMovie
     """
+    block_frames = [block.frames for block in blocks]
+    n_added = sum(block.n_added for block in blocks)
     links = join_events(blocks, annotations)
     others = links.others
     is_torn = find_torn_events(others.kind, others.sources, others.targets).is_torn
-    margins = _movie_margins(links, is_torn)
-    context = np.where(is_torn, 1.0, others.border)
+    calibration = calibration.of_movie(measure_margins(links, is_torn))
+    context = np.where(is_torn, 1.0, others.context)
+    links = links.with_others(replace(others, context=context))
     has_images = fill is not None and fill.has_images
     least = LEAST_PROBABILITY if has_images else 0.5
     gaps = find_gaps(links, max_gap, annotations, least_probability=least)
     recovered = None
     if fill is not None:
-        links, context, gaps, recovered = _recover_cells(
-            links, context, gaps, fill, annotations, max_gap
-        )
-    links, context = _close_gaps(links, gaps, context)
-    links, false = _settle_false(links)
+        links, gaps, recovered = _recover_cells(links, gaps, fill, annotations, max_gap)
+    links, false = _settle_false(_close_gaps(links, gaps))
     track, tracks = assign_track_ids(
         links.frame(),
         links.position,
@@ -332,20 +348,21 @@ def join_movie(
     if len(false):
         is_false = tracks.is_lone() & np.isin(tracks.id, track[false])
         tracks = replace(tracks, is_false=is_false)
-    return JoinedMovie(links, context, track, tracks, margins, recovered)
+    return JoinedMovie(
+        links, block_frames, n_added, track, tracks, calibration, recovered
+    )
 
 
 def _recover_cells(
     links: MovieLinks,
-    context: Array,
     gaps: GapLinks,
     fill: GapFiller,
     annotations: Annotations | None,
     max_gap: int | None,
-) -> tuple[MovieLinks, Array, GapLinks, RecoveredCells]:
+) -> tuple[MovieLinks, GapLinks, RecoveredCells]:
     """Fill gaps and follow ends; return the gaps that are left and the new cells."""
     filled = fill_gaps(fill.movie, links, gaps, fill.map_function)
-    links, context, place = insert_runs(links, context, filled.runs)
+    links, place = insert_runs(links, filled.runs)
     gaps = filled.left.renumber(place)
     cells = filled.runs.cells
     if fill.movie is not None and fill.has_images:
@@ -353,10 +370,10 @@ def _recover_cells(
         runs = follow_ends(
             fill.movie, links, filled.runs, fixed, fill.map_function, max_gap
         )
-        links, context, place = insert_runs(links, context, runs)
+        links, place = insert_runs(links, runs)
         gaps = gaps.renumber(place)
         cells = cells.join(runs.cells)
-    return links, context, gaps, cells
+    return links, gaps, cells
 
 
 def _settle_false(links: MovieLinks) -> tuple[MovieLinks, NodeIds]:
@@ -371,11 +388,10 @@ def _settle_false(links: MovieLinks) -> tuple[MovieLinks, NodeIds]:
 
 
 def join_events(
-    blocks: list[BlockLinks], annotations: Annotations | None = None
+    blocks: list[SolvedBlock], annotations: Annotations | None = None
 ) -> MovieLinks:
     """Join blocks, repair torn masks, and tell splits from divisions."""
-    links = repair_links(join_links(blocks), annotations)
-    return classify_splits(links)
+    return classify_splits(repair_links(join_blocks(blocks), annotations))
 
 
 def repair_links(links: MovieLinks, annotations: Annotations | None) -> MovieLinks:
@@ -393,17 +409,9 @@ def repair_events(source: Source, solutions: Sequence[PairSolution]) -> EventTab
     """Return the events of consecutive frame pairs, with torn masks repaired."""
     frames = range(solutions[0].frame, solutions[-1].frame + 2)
     block = SolvedBlock.of(source, frames, solutions)
-    links = repair_links(join_links([block.links()]), None)
-    nodes = np.arange(len(links), dtype=np.int32)
-    moves = np.flatnonzero(links.successor != NO_NODE)
-    table = NodeEvents.of_kind(
-        Event.MOVE,
-        links.frame()[moves],
-        nodes[moves],
-        links.successor[moves],
-        links.move_confidence[moves].astype(np.float64),
-    )
-    return NodeEvents.join([table, links.others]).table(links.label)
+    links = repair_links(join_blocks([block]), None)
+    moves = links.list_moves()
+    return NodeEvents.join([moves, links.others]).table(links.label)
 
 
 def build_lineage(
@@ -429,132 +437,28 @@ def build_lineage(
     Lineage
     """
     block = SolvedBlock.of(source, range(source.n_frames), solutions)
-    return lineage_of_blocks([block], source.n_frames, annotations, calibration)
+    return join_movie([block], annotations, calibration).lineage()
 
 
-def lineage_of_blocks(
-    blocks: Sequence[SolvedBlock],
-    n_frames: int,
-    annotations: Annotations | None = None,
-    calibration: Calibration = GENERIC_CALIBRATION,
-    max_gap: int | None = 1,
-    fill: GapFiller | None = None,
-) -> Lineage:
-    """Build the lineage of a movie from all its blocks, in memory; see `join_movie`."""
-    movie = join_movie([block.links() for block in blocks], annotations, max_gap, fill)
-    calibration = calibration.of_movie(movie.margins)
-    parts = [
-        finish_block(block, movie.changes(block.frames, calibration))
-        for block in blocks
-    ]
-    lineage = join_parts(parts, n_frames, movie.recovered)
-    return lineage.with_tracks(movie.track.astype(np.int64), movie.tracks)
-
-
-@dataclass(frozen=True, eq=False)
-class BlockChanges:
-    """What a block takes over from the joined movie."""
-
-    track: NDArray[np.int32]
-    """(n,) of its cells."""
-    is_kept: Mask
-    """(n,) whether the move from each cell stays."""
-    events: EventTable
-    """All events but the moves that stay."""
-    confidence: Array
-    context: Array
-    probability: Array
-    """Of moves of recovered cells; NaN for events that the calibration is for."""
-    calibration: Calibration
-    """Of the movie."""
-    weight_norm: float
-    recovered: RecoveredCells | None
-    """In the frames of the block; None where cells were not searched."""
-
-
-def finish_block(block: SolvedBlock, changes: BlockChanges) -> LineagePart:
-    """Merge a block with its changes."""
-    first = block.frames.start
-    counts = np.bincount(block.nodes.frame - first, minlength=len(block.frames))
-    starts = np.append(0, np.cumsum(counts))
-    moves = np.flatnonzero(block.events.event == Event.MOVE)
-    node = starts[block.events.frame[moves] - first] + block.source_rows[moves, 0]
-    moves = moves[changes.is_kept[node]]
-    events = EventTable.join([block.events[moves], changes.events])
-    confidence = np.concatenate([block.confidence[moves], changes.confidence])
-    context = np.concatenate([block.context[moves], changes.context])
-    known = np.append(np.full(len(moves), np.nan), changes.probability)
-    order = _sort_order(events)
-    events = events[order]
-    confidence = confidence[order]
-    probability = changes.calibration.probability(
-        events.event, confidence, changes.weight_norm, context[order]
+def _number_cells(
+    source: Source, pair: PairSolution, first_source: int, first_target: int, *_: int
+) -> NodeEvents:
+    """Events of a pair between cells with numbers from the first of each frame on."""
+    events = pair.events
+    n = len(events)
+    sources = source.detections(pair.frame).rows(events.sources)
+    targets = source.detections(pair.frame + 1).rows(events.targets)
+    no_margin = np.full(n, np.nan)
+    margin = pair.split_score_margin
+    return NodeEvents(
+        events.frame.astype(np.int32),
+        events.event,
+        np.where(sources < 0, NO_NODE, sources + first_source).astype(np.int32),
+        np.where(targets < 0, NO_NODE, targets + first_target).astype(np.int32),
+        pair.confidence,
+        no_margin if margin is None else margin,
+        np.zeros(n) if pair.context is None else pair.context,
     )
-    known = known[order]
-    probability = np.where(np.isnan(known), probability, known)
-    nodes = block.nodes
-    if changes.recovered is not None:
-        nodes = _add_nodes(nodes, changes.recovered)
-    return LineagePart(
-        (first, block.frames.stop - 1),
-        nodes,
-        changes.track.astype(np.int64),
-        events,
-        confidence,
-        probability,
-    )
-
-
-def _add_nodes(nodes: Nodes, cells: RecoveredCells) -> Nodes:
-    """Add recovered cells to nodes, and a column that marks them."""
-    order = np.argsort(np.append(nodes.frame, cells.frame), kind="stable")
-    columns = {
-        name: np.append(column, cells.columns[name])[order]
-        for name, column in nodes.columns.items()
-    }
-    is_recovered = np.arange(len(order)) >= len(nodes.frame)
-    columns[RECOVERED] = is_recovered[order].astype(np.float64)
-    return Nodes(
-        np.append(nodes.frame, cells.frame)[order],
-        np.append(nodes.label, cells.label)[order],
-        np.concatenate([nodes.position, cells.position])[order],
-        columns,
-    )
-
-
-def _sort_order(events: EventTable) -> NDArray[np.intp]:
-    """Rows in the order of frame, kind, sources and targets."""
-    return np.lexsort(
-        (
-            events.targets[:, 1],
-            events.targets[:, 0],
-            events.sources[:, 1],
-            events.sources[:, 0],
-            events.event,
-            events.frame,
-        )
-    )
-
-
-def _or_full(values: Array | None, n: int, default: float) -> Array:
-    """The values, or a default for each of n events."""
-    return np.full(n, default) if values is None else values
-
-
-def _find_rows(source: Source, pair: PairSolution) -> tuple[NodeIds, NodeIds]:
-    """Rows of a pair's sources and targets in their frames."""
-    sources = source.detections(pair.frame).rows(pair.events.sources)
-    targets = source.detections(pair.frame + 1).rows(pair.events.targets)
-    return sources.astype(np.int32), targets.astype(np.int32)
-
-
-def _number_nodes(events: NodeEvents, first_node: NDArray[np.int64]) -> NodeEvents:
-    """Events between rows of frames as events between nodes of the movie."""
-    before = first_node[events.frame].astype(np.int32)[:, None]
-    after = first_node[events.frame + 1].astype(np.int32)[:, None]
-    sources = np.where(events.sources < 0, NO_NODE, events.sources + before)
-    targets = np.where(events.targets < 0, NO_NODE, events.targets + after)
-    return replace(events, sources=sources, targets=targets)
 
 
 def find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp]:
@@ -571,16 +475,12 @@ def find_ends(links: MovieLinks, nodes: NodeIds, kind: Event) -> NDArray[np.intp
     return np.where(ends[rows[at], 0] == nodes, rows[at], -1)
 
 
-def insert_runs(
-    links: MovieLinks, context: Array, runs: RecoveredRuns
-) -> tuple[MovieLinks, Array, NodeIds]:
+def insert_runs(links: MovieLinks, runs: RecoveredRuns) -> tuple[MovieLinks, NodeIds]:
     """Insert recovered cells with moves through them.
 
     Returns
     -------
     links : MovieLinks
-    context : ndarray of shape (m,)
-        Of `links.others`.
     place : ndarray of shape (n + 1,)
         New numbers of the old nodes, and of `NO_NODE`.
     """
@@ -591,7 +491,7 @@ def insert_runs(
     shift = np.repeat(before[:-1], np.diff(links.first_node)).astype(np.int32)
     place = np.append(np.arange(len(links), dtype=np.int32) + shift, NO_NODE)
     if not len(cells):
-        return links, context, place
+        return links, place
     rank = np.arange(len(cells)) - np.searchsorted(cells.frame, cells.frame)
     new = (first_node[cells.frame + 1] - n_added[cells.frame] + rank).astype(np.int32)
     n = int(first_node[-1])
@@ -638,8 +538,6 @@ def insert_runs(
     successor[source] = target
     move_confidence = spread(links.move_confidence, 0.0)
     move_confidence[source] = confidence
-    moves = NodeEvents.of_kind(Event.MOVE, frame[source], source, target, confidence)
-    changed = _renumber(links.changed_moves, place)
     wide = np.result_type(links.label.dtype, np.min_scalar_type(cells.label.max()))
     whole = replace(
         links,
@@ -652,10 +550,10 @@ def insert_runs(
         },
         successor=successor,
         move_confidence=move_confidence,
+        move_context=spread(links.move_context, 0.0),
         others=others[kept],
-        changed_moves=NodeEvents.join([changed, moves]),
     )
-    return whole, context[kept], place
+    return whole, place
 
 
 def _move_ends(
@@ -687,17 +585,15 @@ def _renumber(events: NodeEvents, place: NodeIds) -> NodeEvents:
     return replace(events, sources=place[events.sources], targets=place[events.targets])
 
 
-def _close_gaps(
-    links: MovieLinks, gaps: GapLinks, context: Array
-) -> tuple[MovieLinks, Array]:
-    """Replace the ends of gaps of one frame by events; contexts stay with theirs."""
+def _close_gaps(links: MovieLinks, gaps: GapLinks) -> MovieLinks:
+    """Replace the ends of gaps of one frame by events."""
     first = links.first_node
     span = np.searchsorted(first, gaps.target, "right") - np.searchsorted(
         first, gaps.source, "right"
     )
     gaps = gaps[span == Event.GAP.span]
     if not len(gaps.source):
-        return links, context
+        return links
     others = links.others
     vanishing = find_ends(links, gaps.source, Event.DISAPPEAR)
     emerging = find_ends(links, gaps.target, Event.APPEAR)
@@ -710,11 +606,11 @@ def _close_gaps(
     kept = np.ones(len(others), dtype=bool)
     kept[emerging] = False
     closed = replace(others, kind=kind, targets=target_nodes, confidence=confidence)
-    return links.with_others(closed[kept]), context[kept]
+    return links.with_others(closed[kept])
 
 
-def _movie_margins(links: MovieLinks, is_torn: Mask) -> MovieMargins:
-    """The margins of a movie's events, but for torn masks."""
+def measure_margins(links: MovieLinks, is_torn: Mask) -> MovieMargins:
+    """Return the margins of a movie's events, but for torn masks."""
     confidence = links.move_confidence[links.successor != NO_NODE]
     moves = np.full(len(confidence), Event.MOVE, dtype=np.int8)
     of_moves = MovieMargins.of(moves, confidence, links.weight_norm)

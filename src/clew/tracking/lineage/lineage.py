@@ -312,7 +312,7 @@ class Lineage:
         head = find_heads(first_node, successor)
         track, tracks = assign_track_ids(
             self.frame,
-            self.position.astype(np.float32),
+            self.position,
             columns,
             head,
             self.events.frame,

@@ -8,7 +8,7 @@ memory of one process while its frame pairs are solved in others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -37,8 +37,8 @@ class NodeEvents:
     split_margin: Array
     """By how much an event scores more as a split than as a division; NaN for other
     kinds, and for annotated events."""
-    border: Array
-    """How near the border a cell appears or disappears, from 0 to 1."""
+    context: Array
+    """What tells beside the confidence, see `Calibration.probability`."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -54,6 +54,7 @@ class NodeEvents:
         sources: NodeIds | None,
         targets: NodeIds | None,
         confidence: Array,
+        context: Array | None = None,
     ) -> NodeEvents:
         """Return events of one kind with at most one source and target each."""
         n = len(frame)
@@ -64,7 +65,7 @@ class NodeEvents:
             _pad(targets, n),
             confidence,
             np.full(n, np.nan),
-            np.zeros(n),
+            np.zeros(n) if context is None else context,
         )
 
     @classmethod
@@ -92,6 +93,11 @@ class NodeEvents:
         frame = self.frame.astype(np.int64)
         return EventTable(frame, self.kind, padded[self.sources], padded[self.targets])
 
+    def shift(self, first: int) -> Self:
+        """Return the same between nodes whose numbers are larger by `first`."""
+        sources = _shift(self.sources, first)
+        return replace(self, sources=sources, targets=_shift(self.targets, first))
+
 
 def _pad(nodes: NodeIds | None, n: int) -> NodeIds:
     """One column of nodes, or none, as two columns."""
@@ -101,15 +107,20 @@ def _pad(nodes: NodeIds | None, n: int) -> NodeIds:
     return table
 
 
+def _shift(nodes: NodeIds, first: int) -> NodeIds:
+    """Nodes with numbers that are larger by `first`."""
+    return np.where(nodes == NO_NODE, NO_NODE, nodes + first).astype(np.int32)
+
+
 @dataclass(frozen=True, eq=False)
 class MovieLinks:
-    """All detections of a movie, and the events between them."""
+    """Detections of a movie, or of some of its frames, and the events between them."""
 
     first_node: NDArray[np.int64]
     """(n_frames + 1,) where the nodes of each frame begin."""
     label: NDArray[np.integer[Any]]
     """(n,)"""
-    position: NDArray[np.float32]
+    position: Array
     """(n, ndim)"""
     columns: Mapping[str, NDArray[np.float32]]
     """(n,) measurements by which identities are matched."""
@@ -117,6 +128,8 @@ class MovieLinks:
     """(n,) the node that each moves to; `NO_NODE` where it does not move."""
     move_confidence: NDArray[np.float32]
     """(n,) of the move from each node."""
+    move_context: NDArray[np.float32]
+    """(n,) likewise, see `NodeEvents.context`."""
     others: NodeEvents
     """All events but moves, sorted by frame."""
     weight_norm: float
@@ -124,8 +137,6 @@ class MovieLinks:
     limits: Array
     """(2, ndim) least coordinates at which the box of a cell ends, and largest ones at
     which it begins."""
-    changed_moves: NodeEvents = field(default_factory=lambda: NodeEvents.join([]))
-    """Moves that differ from the solutions of the frame pairs, sorted by frame."""
 
     @property
     def n_frames(self) -> int:
@@ -174,6 +185,44 @@ class MovieLinks:
             return np.full(nodes.shape, np.nan)
         relative = volume[nodes].astype(np.float64) / self.typical_volume
         return np.where(nodes == NO_NODE, np.nan, relative)
+
+    def list_moves(self, first_frame: int = 0) -> NodeEvents:
+        """Return the moves as events; frames count from `first_frame`."""
+        source = np.flatnonzero(self.successor != NO_NODE).astype(np.int32)
+        return NodeEvents.of_kind(
+            Event.MOVE,
+            first_frame + self.frame()[source],
+            source,
+            self.successor[source],
+            self.move_confidence[source].astype(np.float64),
+            self.move_context[source].astype(np.float64),
+        )
+
+    def shift(self, first: int) -> Self:
+        """Return the same with numbers of nodes that are larger by `first`."""
+        others = self.others.shift(first)
+        return replace(self, successor=_shift(self.successor, first), others=others)
+
+    def window(self, frames: range) -> Self:
+        """Return some frames, whose nodes count from 0.
+
+        Labels are also those of the next frames, to which events lead.
+        """
+        first_node = self.first_node[frames.start : frames.stop + 1]
+        first, stop = first_node[[0, -1]].tolist()
+        reached = self.first_node[min(frames.stop + Event.GAP.span, self.n_frames)]
+        part = replace(
+            self,
+            first_node=first_node - first,
+            label=self.label[first:reached],
+            position=self.position[first:stop],
+            columns={name: col[first:stop] for name, col in self.columns.items()},
+            successor=self.successor[first:stop],
+            move_confidence=self.move_confidence[first:stop],
+            move_context=self.move_context[first:stop],
+            others=self.others.within(frames.start, frames.stop),
+        )
+        return part.shift(-first)
 
     def with_others(self, others: NodeEvents) -> Self:
         """Return the same with other events."""

@@ -148,6 +148,9 @@ def repair_torn_masks(
     move_confidence = links.move_confidence.copy()
     move_confidence[whole] = confidence
     move_confidence[torn.larger] = confidence
+    move_context = links.move_context.copy()
+    move_context[whole] = 0.0
+    move_context[torn.larger] = 0.0
 
     replaced = np.zeros(len(others), dtype=bool)
     replaced[torn.parting] = True
@@ -156,10 +159,6 @@ def repair_torn_masks(
     def events(kind: Event, frame: Any, source: Any, target: Any) -> NodeEvents:
         return NodeEvents.of_kind(kind, frame, source, target, confidence)
 
-    moves = [
-        events(Event.MOVE, frame, whole, torn.larger),
-        events(Event.MOVE, frame + 1, torn.larger, torn.after),
-    ]
     piece = [
         events(Event.APPEAR, frame, None, torn.smaller),
         events(Event.DISAPPEAR, frame + 1, torn.smaller, None),
@@ -168,8 +167,8 @@ def repair_torn_masks(
         links,
         successor=successor,
         move_confidence=move_confidence,
+        move_context=move_context,
         others=NodeEvents.join([others[~replaced], *piece]),
-        changed_moves=NodeEvents.join(moves),
     )
 
 
