@@ -27,7 +27,6 @@ import networkx as nx
 import numpy as np
 from scipy.spatial import cKDTree
 
-from clew.tracking import tracker as tracker_module
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.sparse import PointGraph, SparseScore, score_graphs
 from clew.tracking.io.annotations import open_annotations
@@ -290,11 +289,8 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=500, help="motile learns from")
     parser.add_argument("--lam", type=float, help="clew chooses it by default")
     parser.add_argument("--annotated", default="", choices=["some", "all", ""])
-    parser.add_argument("--without-pseudo-labels", action="store_true")
     options = parser.parse_args()
     sys.path.append(os.environ.get("PEERS", ""))
-    if options.without_pseudo_labels:
-        tracker_module.PseudoLabels.of = lambda *_: None
     data = Experiment(options.share, options.seed)
     with tempfile.TemporaryDirectory() as scratch:
         if options.program == "laptrack":

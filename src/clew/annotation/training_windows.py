@@ -8,10 +8,8 @@ event leads out of it), and events that would lead out of it are no candidates. 
 example is then the problem of the pair with the rest of the choice fixed; the score of
 the rest is the same in every output and cancels in each loss.
 
-**Pseudo-labels** (`tracking/training/pseudo_labels.py`) are added in windows, and in
-some frame pairs without annotations. People are asked about odd events: without
-pseudo-labels, one answer about HeLa nuclei led to weights that miss a fifth of all
-events.
+**Pseudo-labels** (`pseudo_labels.py`) are added in windows, and in some frame pairs
+without annotations.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from clew.annotation.pseudo_labels import fill_pseudo_labels
 from clew.learning.task import Array, Indices, Mask, Space
 from clew.models.binary_program import Program
 from clew.models.highs_solver import WarmStartedProgram
@@ -35,11 +34,6 @@ from clew.tracking.training.calibration import (
     MovieMargins,
 )
 from clew.tracking.training.examples import change_basis
-from clew.tracking.training.pseudo_labels import (
-    PROBABILITY,
-    fill_pseudo_labels,
-    select_certain,
-)
 from clew.utils.cache import Cache
 
 
@@ -54,7 +48,7 @@ class WindowSettings:
     pseudo-labels alone."""
     pseudo_window: int = 120
     """Cells of either frame in these examples."""
-    pseudo_probability: float = PROBABILITY
+    pseudo_probability: float = 0.99
     """Predictions of the initial weights with at least this probability are
     pseudo-labels."""
 
@@ -275,8 +269,7 @@ class TrainingWindows:
         probability = self.calibrate().probability(
             assignment.events, assignment.confidence(), self._weight_norm
         )
-        least = self.settings.pseudo_probability
-        return select_certain(assignment.chosen, probability, least)
+        return assignment.chosen[probability >= self.settings.pseudo_probability]
 
 
 def _find_nearest(pair: FramePair, cells: Indices, n: int) -> Indices:

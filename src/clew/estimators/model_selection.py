@@ -142,7 +142,7 @@ def make_folds(
     data : TrainingData
     make_training_task, make_test_task : callable
         Make the task to learn from, and the one whose task loss is counted. They
-        differ for CLPL and for pseudo-labels.
+        differ for CLPL.
     splits : sequence of Split
     """
     model, X, Y, weights = data

@@ -43,7 +43,6 @@ from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable, check_floats, short_repr
 
 Callback = Callable[[Record], None]
-PseudoLabeler = Callable[[Examples, Examples], Examples]
 ALL_LOSSES: dict[str, Loss] = {**LOSSES, CLPL.name: CLPL}
 """Losses by name: Eq. 6, and Formulation I."""
 
@@ -139,7 +138,6 @@ class StructuredSVM(RegularizedEstimator):
         warm_start: Result | OnlineResult | StructuredSVM | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
-        pseudo_labels: PseudoLabeler | None = None,
     ) -> Self:
         """Learn from inputs and partial annotations.
 
@@ -157,21 +155,11 @@ class StructuredSVM(RegularizedEstimator):
             Run the argmax on a Dask cluster.
         callback : callable, optional
             Called with a `clew.learning.result.Record` after each model update.
-        pseudo_labels : callable, optional
-            Called with inputs and annotations; returns annotations with additional
-            labels, which are learned from but not held out to choose λ by.
         """
         earlier = check_warm_start(warm_start)
         check_callable(callback, "callback")
-        check_callable(pseudo_labels, "pseudo_labels")
         data = self._prepare_training(X, choose_annotations(Y, y), sample_weight)
-        return self._learn(
-            data,
-            warm_start=earlier,
-            client=client,
-            callback=callback,
-            pseudo_labels=pseudo_labels,
-        )
+        return self._learn(data, warm_start=earlier, client=client, callback=callback)
 
     def _learn(
         self,
@@ -180,7 +168,6 @@ class StructuredSVM(RegularizedEstimator):
         warm_start: Result | OnlineResult | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
-        pseudo_labels: PseudoLabeler | None = None,
     ) -> Self:
         """Learn from parsed annotations with a prepared model."""
         algorithm = get_algorithm(self.algorithm)
@@ -193,8 +180,6 @@ class StructuredSVM(RegularizedEstimator):
             return self._make_task(data.model, X, Y, client)
 
         def make_training_task(X: Examples, Y: Examples) -> Task:
-            if pseudo_labels is not None:
-                Y = pseudo_labels(X, Y)
             if isinstance(loss, ListedLoss):
                 return loss.task(data.model, X, Y)
             return make_test_task(X, Y)

@@ -326,14 +326,6 @@ def sample_evenly(items: Sequence[Item], n: int = N_EVENLY_SAMPLED) -> list[Item
     return [items[place] for place in places.tolist()]
 
 
-def sample_pairs(builder: FramePairBuilder) -> list[tuple[FramePairBuilder, int]]:
-    """Return evenly spread frame pairs, each with the part of the movie it needs."""
-    return [
-        (builder.window(frame, frame + 1), frame)
-        for frame in sample_evenly(range(len(builder)))
-    ]
-
-
 def count_pairs_to_sample(source: Source) -> int:
     """Return how many frame pairs have about `N_SAMPLED_EVENTS` events."""
     samples = sample_frames(source, 1, N_EVENLY_SAMPLED)

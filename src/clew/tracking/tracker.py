@@ -71,7 +71,6 @@ from clew.tracking.training.prior import (
     prior_calibration,
     scale_prior,
 )
-from clew.tracking.training.pseudo_labels import PseudoLabels, add_pseudo_labels
 from clew.tracking.training.recalibration import GENERIC, recalibrate
 from clew.tracking.user_columns import (
     Standard,
@@ -328,14 +327,7 @@ class Tracker(Parametrized):
                 source, profile, prior, table.happened_kinds(), executor
             )
             learned_kinds.append(self.event_kinds_)
-            pseudo_labels = None
-            if prior is not None:
-                calibration = prior_calibration(self.prior)
-                pseudo_labels = PseudoLabels.of(
-                    builder, prior, calibration, executor.map
-                )
-            examples = build_examples(builder, table, prior, pseudo_labels)
-            by_movie.append(examples)
+            by_movie.append(build_examples(builder, table, prior))
         examples = [example for examples in by_movie for example in examples]
         basis = make_basis(prior, names, mean_annotated_features(examples))
         is_cold = warm_start is None
@@ -355,7 +347,6 @@ class Tracker(Parametrized):
             [example.annotated for example in examples],
             warm_start=warm_start,
             client=getattr(executor, "client", None),
-            pseudo_labels=add_pseudo_labels,
         )
         self.groups_ = groups
         self.feature_names_ = names

@@ -5,9 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from clew.annotation.sampling import sample
 from clew.learning.algorithm import Algorithm
 from clew.tracking.candidates.features import feature_names
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
+from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.examples import (
     LAMBDA_GRID,
@@ -93,6 +98,22 @@ def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(
     assert np.array_equal(
         np.sort(both[0].events.row_keys()), np.sort(both[1].events.row_keys())
     )
+
+
+def test_few_annotations_with_odd_ones_among_them_do_no_harm(clew_data):
+    """Of HeLa, drawn by kinds of events."""
+    movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
+    source = measure_movie(movie, cache=None, n_jobs=1)
+    truth = open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA")
+    known = derive_annotations(truth, movie)
+    few = sample(known, rng=np.random.default_rng([4, 5]), number=25)
+
+    def count_missed(tracker):
+        events = tracker.track(source).events
+        return (~np.isin(known.events.row_keys(), events.row_keys())).sum()
+
+    learned = Tracker(n_jobs=1, random_state=4).fit(source, few)
+    assert count_missed(learned) <= count_missed(Tracker.generic(n_jobs=1)) + 10
 
 
 def test_the_default_has_several_starts_and_others_have_what_they_ask_for():

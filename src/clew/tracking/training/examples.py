@@ -1,7 +1,6 @@
 """Training examples: each annotated frame pair is a 0/1 program, partially annotated.
 
-`Tracker.fit`, the annotation page and the experiments learn from these. With a
-prior, its almost certain predictions are pseudo-labels (`pseudo_labels.py`).
+`Tracker.fit`, the annotation page and the experiments learn from these.
 
 Some annotations contradict a frame pair and are explained by the pairs around it: a
 mask that is torn for one frame parts and merges between two frames, and over three of
@@ -26,7 +25,6 @@ from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.build import repair_events
 from clew.tracking.solve import solve_pairs
-from clew.tracking.training.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
@@ -85,21 +83,14 @@ class TrainingExample:
     program: Program
     """A variable for each candidate."""
     annotated: dict[int, int]
-    """{candidate: 1 if it happened, 0 if not}; pseudo-labels are the program's."""
+    """{candidate: 1 if it happened, 0 if not}."""
     explained: ExplainedAnnotations | None = field(default=None, kw_only=True)
     """Annotations that are not learned from, since the frames around explain them."""
 
     @classmethod
-    def of(
-        cls,
-        pair: FramePair,
-        annotations: Annotations,
-        pseudo_labels: PseudoLabels | None = None,
-    ) -> Self:
+    def of(cls, pair: FramePair, annotations: Annotations) -> Self:
         """Return the example of a frame pair."""
         program = make_program(pair.candidates, pair.features)
-        if pseudo_labels is not None:
-            program = pseudo_labels.add_to(program, pair)
         return cls(pair, program, pair.find_annotated(annotations))
 
     def count_mistakes(self, w: Array) -> int:
@@ -155,7 +146,6 @@ def build_examples(
     builder: FramePairBuilder,
     annotations: Annotations,
     prior: Array | None = None,
-    pseudo_labels: PseudoLabels | None = None,
 ) -> list[TrainingExample]:
     """Return one example for each annotated frame pair.
 
@@ -166,7 +156,7 @@ def build_examples(
         annotations.select_frame(frame) for frame in annotations.annotated_frames()
     ]
     examples = [
-        TrainingExample.of(builder.build(frame, of_pair.events), of_pair, pseudo_labels)
+        TrainingExample.of(builder.build(frame, of_pair.events), of_pair)
         for frame, of_pair in zip(annotations.annotated_frames(), of_pairs, strict=True)
     ]
     if prior is None:
