@@ -44,12 +44,12 @@ def test_an_empty_candidate_set_is_infeasible(X, model):
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ([0, 1], "2 rows are annotated; x has 3"),
+        ([0, 1], "2 columns are given; expected 3"),
         ([0, 1, 4], "column 4"),
         ([0, 1, {2, 9}], "column 9"),
-        ([0, 1, -2], "-2 is annotated"),
-        ([0, "b", 1], "'b' is annotated"),
-        ([0, 1.5, 1], "1.5 is annotated"),
+        ([0, 1, -2], "column -2 is not one of the 4 columns"),
+        ([0, "b", 1], "column 'b'"),
+        ([0, 1.5, 1], "column 1.5"),
     ],
 )
 def test_malformed_annotations_are_refused(X, model, annotation, message):

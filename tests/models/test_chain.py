@@ -114,18 +114,17 @@ def test_long_chains_stay_exact():
     assert free.features.sum() == pytest.approx(x.sum() + 3000 + 2999 + 2)
 
 
-def test_candidate_matrices_and_hidden_labels_keep_their_kind():
+def test_candidate_matrices_are_annotations_and_what_is_hidden_is_one():
     model = Chain(n_states=2).prepare(X, Y)
     matrix = np.array([[True, False], [True, True], [False, True]])
     assert model.task([X[0]], [matrix]).keys == model.task([X[0]], [Y[0]]).keys
     hidden = model.hide(
         np.array([0, 1, 1], dtype=np.uint8), np.array([True, False, True])
     )
-    assert hidden.tolist() == [-1, 1, -1]
-    assert model.hide([0, {1}, None], np.array([False, True])) == [0, None, None]
-    assert Chain(classes=[-1, 1]).prepare(X, [None, None]).hide(
-        np.array([-1, 1, 1]), [1, 0, 0]
-    ) == [None, 1, 1]
+    assert hidden.tolist() == [[True, True], [False, True], [True, True]]
+    hidden = model.hide([0, {1}, None], np.array([False, True]))
+    assert hidden.tolist() == [[True, False], [True, True], [True, True]]
+    assert model.hide(Y[0], np.zeros(2, dtype=bool)) is Y[0]
 
 
 @pytest.mark.parametrize(
@@ -145,11 +144,11 @@ def test_candidate_matrices_and_hidden_labels_keep_their_kind():
         ),
         ([X[0], np.ones(2)], Y, "example 1: features must be a matrix"),
         ([X[0], np.array([["a", "b"]])], Y, "example 1: features must be numbers"),
-        (X, [Y[0], [0, 1]], "example 1: 2 labels are given for 1 nodes"),
+        (X, [Y[0], [0, 1]], "example 1: 2 labels are given; expected 1"),
         (
             X,
             [np.array([0, 1]), np.array([1])],
-            "example 0: 2 labels are given for 3 nodes",
+            "example 0: 2 labels are given; expected 3",
         ),
         (X, [Y[0]], "X has 2 examples and Y has 1"),
         ([], [], "no examples"),
@@ -168,7 +167,7 @@ def test_labels_outside_the_classes_are_named():
     model = Chain(classes=[0, 1]).prepare(X, Y)
     with pytest.raises(InputError, match="position 1 has none"):
         model.joint_features(X[0], [0, None, 1])
-    with pytest.raises(InputError, match="2 labels are given for 3"):
+    with pytest.raises(InputError, match="2 labels are given; expected 3"):
         model.joint_features(X[0], [0, 1])
 
 

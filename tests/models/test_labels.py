@@ -139,7 +139,7 @@ def test_an_empty_candidate_set_is_infeasible(empty):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 1], "3 labels are given for 2"),
+        ([0, 1, 1], "3 labels are given; expected 2"),
         ([0, {1, None}], "unknown marker"),
         ([0, [1, -1]], "unknown marker"),
         ([0, {"a": 1}], "position 1"),

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Self
 
 import numpy as np
 import scipy  # submodules are imported at first use; scipy.optimize takes a second
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task, dot
+from clew.learning.task import Array, Indices, Mask, Space, Task, dot
 from clew.models.base import (
     Model,
+    SeparateTask,
     check_finite,
     check_weights,
+    find_annotated,
     identity,
 )
 from clew.models.examples import Annotation, check_lengths, fingerprint
-from clew.models.labels import (
-    is_candidate_mask,
-    is_candidates,
-    is_minus_one,
-    is_missing,
-    is_whole,
-    name_place,
-    to_python_scalar,
-)
+from clew.models.labels import LabelSpace, find_labels, is_whole, name_place
 from clew.models.linear_program import find_minimal_conflict
 from clew.parallel import map_examples
 from clew.utils.kernels import kernel
-from clew.utils.validation import check_floats, short_repr
+from clew.utils.validation import check_floats
 
 
 @dataclass(frozen=True)
@@ -47,11 +40,6 @@ class AssignmentExample:
     counted: Mask
     """(n,) whether a row has features."""
     divisor: float
-
-    @property
-    def is_annotated(self) -> Mask:
-        """(n,) whether not all columns of a row are allowed."""
-        return np.asarray(~self.allowed.all(axis=1))
 
     def solve(self, w: Array, space: Space, loss_weight: float) -> Indices | None:
         """(n,) argmax of Σᵢ ⟨w, x[i, yᵢ]⟩ + loss_weight · Δ; None if `space` is empty."""
@@ -93,7 +81,7 @@ class AssignmentExample:
             scores = np.where(self.allowed[list(rows)], 0.0, -np.inf)
             return assign_columns(scores) is not None
 
-        annotated = np.flatnonzero(self.is_annotated).tolist()
+        annotated = find_annotated(self.allowed).tolist()
         rows = find_minimal_conflict(annotated, is_feasible)
         columns = np.flatnonzero(self.allowed[rows].any(axis=0)).tolist()
         return InfeasibleAnnotation(
@@ -147,27 +135,37 @@ class Assignment(Model):
     ) -> list[Mask]:
         """Return each annotation as a boolean (n, m) matrix of allowed columns."""
         check_lengths(X, Y)
-        masks = []
-        for i, (x, y) in enumerate(zip(X, Y, strict=True)):
-            n, m, _ = check_pairs(x, self.n_features, i).shape
-            masks.append(self.allowed(y, n, m, i))
-        return masks
+        pairs = zip(X, Y, strict=True)
+        return [self.encode(x, y, i).allowed for i, (x, y) in enumerate(pairs)]
 
     def allowed(
-        self, annotation: Annotation, n: int, m: int, example: int | None = None
+        self,
+        annotation: Annotation,
+        n_parts: int | None = None,
+        n_columns: int | None = None,
+        example: int | None = None,
     ) -> Mask:
-        """(n, m) the columns that an annotation allows; `example` is for errors."""
-        allowed = np.ones((n, m), dtype=bool)
-        for row, columns in enumerate(list_columns(annotation, n, m, example)):
-            if columns is None:
-                continue
-            if max(columns) >= m:
-                raise InputError(
-                    f"{name_place(example, row)}: column {max(columns)} is annotated; "
-                    f"there are columns 0 to {m - 1}"
-                )
-            allowed[row] = np.isin(np.arange(m), columns)
-        return allowed
+        """(n, m) the columns that an annotation allows.
+
+        Parameters
+        ----------
+        annotation : annotation
+        n_parts : int, optional
+            Expected number of rows.
+        n_columns : int, optional
+            Number of columns. By default that of the data; if examples differ in it,
+            the last column stands for all that are not named.
+        example : int, optional
+            Number of the example, for error messages.
+        """
+        if n_columns is None:
+            n_columns = self.n_columns_ or count_columns(annotation)
+        columns = LabelSpace(tuple(range(n_columns)), ("column", "columns"))
+        return columns.allowed(annotation, n_parts, lambda row: (example, row))
+
+    def encode_output(self, y: Sequence[int] | Indices) -> Indices:
+        """(n,) y itself."""
+        return np.asarray(y, dtype=np.intp)
 
     def encode(
         self, x: ArrayLike, annotation: Annotation, example: int | None = None
@@ -176,7 +174,7 @@ class Assignment(Model):
         x = check_pairs(x, self.n_features, example)
         n, m, _ = x.shape
         allowed = self.allowed(annotation, n, m, example)
-        n_parts = int((~allowed.all(axis=1)).sum())
+        n_parts = len(find_annotated(allowed))
         divisor = float(max(n_parts, 1)) if self.normalize else 1.0
         return AssignmentExample(x, allowed, np.ones(n, dtype=bool), divisor)
 
@@ -196,44 +194,11 @@ class Assignment(Model):
         example = self.encode(x, annotation)
         return example.solve(check_weights(w, self.n_features), space, loss_weight)
 
-    def loss(self, annotation: Annotation, y: Sequence[int] | Indices) -> float:
-        """Δ(y*, y): `mistakes`, divided by the annotated rows if `normalize`."""
-        divisor = max(self.n_parts(annotation), 1) if self.normalize else 1
-        return self.mistakes(annotation, y) / divisor
-
     def mistakes(self, annotation: Annotation, y: Sequence[int] | Indices) -> int:
         """The number of annotated rows whose column in y is no candidate."""
-        rows = list_columns(annotation, len(y), self.n_columns_)
-        return sum(
-            columns is not None and column not in columns
-            for columns, column in zip(rows, y, strict=True)
-        )
-
-    def n_parts(self, annotation: Annotation) -> int:
-        """The number of annotated rows."""
-        return len(self._find_annotated_rows(annotation))
-
-    def _find_annotated_rows(self, annotation: Annotation) -> Indices:
-        """Return the rows whose candidates are not all columns."""
-        rows = list_columns(annotation, None, self.n_columns_)
-        annotated = [row for row, columns in enumerate(rows) if columns is not None]
-        return np.array(annotated, dtype=np.intp)
-
-    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
-        """The annotation without the marked ones of its annotated rows."""
-        annotated = self._find_annotated_rows(annotation)
-        if len(parts) != len(annotated):
-            raise InputError(
-                f"the mask has {len(parts)} entries for {len(annotated)} annotated rows"
-            )
-        hidden = annotated[np.asarray(parts, dtype=bool)]
-        if annotation is None:
-            return None
-        if is_candidate_mask(annotation):
-            mask = annotation.copy()
-            mask[hidden] = True
-            return mask
-        return [None if i in hidden else value for i, value in enumerate(annotation)]
+        allowed = self.allowed(annotation, len(y))
+        columns = np.minimum(self.encode_output(y), allowed.shape[1] - 1)
+        return int((~allowed[np.arange(len(columns)), columns]).sum())
 
     def parts(self, x: ArrayLike, y: Sequence[int] | Indices) -> list[list[int | None]]:
         """For each row an annotation of it alone: its column in y."""
@@ -288,7 +253,7 @@ class Assignment(Model):
         )
 
 
-class AssignmentTask(Task):
+class AssignmentTask(SeparateTask):
     """Assignments with partial annotations, as a Task."""
 
     loss_zero_iff_compatible = True
@@ -306,37 +271,22 @@ class AssignmentTask(Task):
         self.n_features = n_features
         self.n_jobs = n_jobs
 
-    def argmax(
-        self,
-        w: Array,
-        space: Space,
-        loss_weight: float,
-        examples: Indices | None = None,
-    ) -> Argmax:
-        """Solve one assignment for each example; in Y° up to one for each row."""
-        w = check_weights(w, self.n_features)
-        if examples is None:
-            examples = np.arange(self.n_examples)
-        chosen = [self.examples[n] for n in examples]
-        outputs = map_examples(
-            lambda example: example.solve(w, space, loss_weight), chosen, self.n_jobs
-        )
-        features = np.zeros((len(chosen), self.n_features))
-        loss = np.zeros(len(chosen))
-        found = np.zeros(len(chosen), dtype=bool)
-        for i, (example, y) in enumerate(zip(chosen, outputs, strict=True)):
-            if y is not None:
-                features[i] = example.joint_features(y)
-                loss[i] = example.count_mistakes(y) / example.divisor
-                found[i] = True
-            elif space is not Space.INCOMPATIBLE:
-                raise example.explain_infeasibility(int(examples[i]))
-        return Argmax(sp.csr_array(features), loss, found)
+    def describe_best(
+        self, n: int, w: Array, space: Space, loss_weight: float
+    ) -> tuple[Array, float] | None:
+        """Solve one assignment; in Y° up to one for each row."""
+        example = self.examples[n]
+        y = example.solve(w, space, loss_weight)
+        if y is None:
+            if space is Space.INCOMPATIBLE:
+                return None
+            raise example.explain_infeasibility(n)
+        return example.joint_features(y), example.count_mistakes(y) / example.divisor
 
     def annotated_part(self) -> Task | None:
         """Return the same examples, with features only in rows of one candidate."""
         determined = [
-            (example.allowed.sum(axis=1) == 1) & example.is_annotated
+            (example.allowed.sum(axis=1) == 1) & ~example.allowed.all(axis=1)
             for example in self.examples
         ]
         if not any(rows.any() for rows in determined):
@@ -420,71 +370,8 @@ def check_pairs(
     return pairs
 
 
-def list_columns(
-    annotation: Annotation,
-    n_rows: int | None,
-    n_columns: int | None,
-    example: int | None = None,
-) -> list[list[int] | None]:
-    """Return the candidate columns of each row, None where it is not annotated.
-
-    Parameters
-    ----------
-    annotation : None, sequence or boolean mask
-    n_rows : int or None
-        Expected number of rows.
-    n_columns : int or None
-        If all of these columns are candidates, a row is not annotated.
-    example : int, optional
-        Number of the example, for error messages.
-    """
-    if annotation is None:
-        return [None] * (n_rows or 0)
-    is_unordered = isinstance(annotation, (Set, Mapping, str, type))
-    is_sequence = hasattr(annotation, "__len__") and not sp.issparse(annotation)
-    if is_unordered or not is_sequence or getattr(annotation, "ndim", 1) == 0:
-        raise InputError(
-            f"{name_place(example)} is {short_repr(annotation)}; expected a column, "
-            "candidates or None for each row"
-        )
-    if n_rows is not None and len(annotation) != n_rows:
-        raise InputError(
-            f"{name_place(example)}: {len(annotation)} rows are annotated; x has "
-            f"{n_rows}"
-        )
-    if is_candidate_mask(annotation):
-        return [
-            None if row.all() else np.flatnonzero(row).tolist() for row in annotation
-        ]
-    return [
-        _list_candidates(value, row, n_columns, example)
-        for row, value in enumerate(annotation)
-    ]
-
-
-def _list_candidates(
-    annotation: Annotation, row: int, n_columns: int | None, example: int | None
-) -> list[int] | None:
-    """Return the candidate columns of one row, None if it is not annotated."""
-    value = to_python_scalar(annotation)
-    if is_missing(value) or is_minus_one(value):
-        return None
-    members = value if is_candidates(value) else [value]
-    columns = [to_python_scalar(column) for column in members]
-    if not columns:
-        raise InfeasibleAnnotation(
-            f"{name_place(example, row)}: the candidate set is empty; None marks an "
-            "unknown column",
-            example,
-            (row,),
-        )
-    for column in columns:
-        if not is_whole(column) or column < 0:
-            raise InputError(
-                f"{name_place(example, row)}: {short_repr(column)} is annotated; "
-                "expected a column's index"
-            )
-    different = {int(column) for column in columns}
-    if different == set(range(n_columns or 0)):
-        return None
-    return sorted(different)
+def count_columns(annotation: Annotation) -> int:
+    """Return the columns of a mask; else one more than the annotation names."""
+    columns, _, width = find_labels([annotation])
+    named = [int(column) for column in columns if is_whole(column)]
+    return width or max(named, default=-1) + 2

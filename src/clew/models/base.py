@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.clpl import ListedTask
 from clew.learning.losses import Loss
+from clew.learning.sparse_rows import sparse
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.examples import (
     Annotation,
@@ -81,6 +82,8 @@ class Model(Parametrized):
 
     spaces: frozenset[Space] = ALL_SPACES
     loss_zero_iff_compatible: bool = True
+    normalize: bool = False
+    """Whether Δ is divided by the number of annotated parts."""
     of_rows: bool = False
     """Whether an input is one row, so that X may be one sparse matrix."""
     domain_names: tuple[str, ...] = ()
@@ -143,9 +146,25 @@ class Model(Parametrized):
         """(d,) φ(x, y)."""
         raise NotImplementedError
 
-    def loss(self, annotation: Annotation, y: Output) -> float:
-        """Δ(y*, y), zero exactly where y agrees with the annotation."""
+    def allowed(self, annotation: Annotation, n_parts: int | None = None) -> Mask:
+        """(parts, choices) the choices that an annotation allows for each part.
+
+        Parameters
+        ----------
+        annotation : annotation
+        n_parts : int, optional
+            Expected number of parts.
+        """
         raise NotImplementedError
+
+    def encode_output(self, y: Output) -> Indices:
+        """(parts,) the choice of each part of an output."""
+        raise NotImplementedError
+
+    def loss(self, annotation: Annotation, y: Output) -> float:
+        """Δ(y*, y): `mistakes`, divided by the annotated parts if `normalize`."""
+        divisor = max(self.n_parts(annotation), 1) if self.normalize else 1
+        return self.mistakes(annotation, y) / divisor
 
     def argmax(
         self,
@@ -163,20 +182,36 @@ class Model(Parametrized):
         raise NotImplementedError
 
     def n_parts(self, annotation: Annotation) -> int:
-        """The number of annotated parts of the output."""
-        raise NotImplementedError
+        """The number of annotated parts, of which not all choices are allowed."""
+        return len(find_annotated(self.allowed(annotation)))
 
     def count_parts(self, Y: Sequence[Annotation]) -> Indices:
         """(N,) the number of annotated parts of each example."""
         return np.array([self.n_parts(annotation) for annotation in Y], dtype=np.intp)
 
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
-        """The annotation without the marked ones of its `n_parts` parts."""
-        raise NotImplementedError
+        """The annotation without the marked ones of its annotated parts.
+
+        If there are any, it is a boolean matrix of the allowed choices.
+        """
+        allowed = self.allowed(annotation)
+        annotated = find_annotated(allowed)
+        if len(parts) != len(annotated):
+            raise InputError(
+                f"the mask has {len(parts)} entries for {len(annotated)} annotated "
+                "parts"
+            )
+        if not np.any(parts):
+            return annotation
+        allowed = allowed.copy()
+        allowed[annotated[np.asarray(parts, dtype=bool)]] = True
+        return allowed
 
     def mistakes(self, annotation: Annotation, y: Output) -> int:
         """The number of annotated parts that are wrong in y."""
-        raise NotImplementedError
+        choices = self.encode_output(y)
+        allowed = self.allowed(annotation, len(choices))
+        return int((~allowed[np.arange(len(choices)), choices]).sum())
 
     def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights by block; `names` are those of the input features."""
@@ -236,7 +271,42 @@ class Model(Parametrized):
         )
 
 
-class ExampleTask(Task):
+class SeparateTask(Task):
+    """Base of the Tasks that solve one example at a time, in threads."""
+
+    n_jobs: int = 1
+    """Number of threads that share the examples."""
+
+    def describe_best(
+        self, n: int, w: Array, space: Space, loss_weight: float
+    ) -> tuple[Array, float] | None:
+        """Return φ and Δ of a maximizer for example n; None where Y° is empty."""
+        raise NotImplementedError
+
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
+        """Solve the examples in threads."""
+        w = check_weights(w, self.n_features)
+        chosen = range(self.n_examples) if examples is None else map(int, examples)
+        answers = map_examples(
+            lambda n: self.describe_best(n, w, space, loss_weight), chosen, self.n_jobs
+        )
+        features = np.zeros((len(answers), self.n_features))
+        loss = np.zeros(len(answers))
+        found = np.zeros(len(answers), dtype=bool)
+        for i, answer in enumerate(answers):
+            if answer is not None:
+                features[i], loss[i] = answer
+                found[i] = True
+        return Argmax(sparse(features), loss, found)
+
+
+class ExampleTask(SeparateTask):
     """The Task of a model that solves one example at a time.
 
     Parameters
@@ -268,34 +338,10 @@ class ExampleTask(Task):
         model_key = identity(model)
         self.keys = [fingerprint(*model_key, x, y) for x, y in zip(X, Y, strict=True)]
 
-    def argmax(
-        self,
-        w: Array,
-        space: Space,
-        loss_weight: float,
-        examples: Indices | None = None,
-    ) -> Argmax:
-        """Call the model's argmax for each example."""
-        if examples is None:
-            examples = np.arange(self.n_examples)
-        answers = map_examples(
-            lambda n: self._solve_example(int(n), w, space, loss_weight),
-            np.asarray(examples),
-            self.n_jobs,
-        )
-        features = np.zeros((len(answers), self.n_features))
-        loss = np.zeros(len(answers))
-        found = np.zeros(len(answers), dtype=bool)
-        for i, answer in enumerate(answers):
-            if answer is not None:
-                features[i], loss[i] = answer
-                found[i] = True
-        return Argmax(sp.csr_array(features), loss, found)
-
-    def _solve_example(
+    def describe_best(
         self, n: int, w: Array, space: Space, loss_weight: float
     ) -> tuple[Array, float] | None:
-        """Return φ and Δ of one maximizer; None where Y° is empty."""
+        """Ask the model; check what it answers."""
         x = self.X[n]
         annotation = self.Y[n]
         y = self.model.argmax(x, w, annotation, space, loss_weight)
@@ -379,6 +425,11 @@ def list_outputs(model: StructuredModel, X: Examples, Y: Examples) -> ListedTask
         np.array(is_compatible),
         keys,
     )
+
+
+def find_annotated(allowed: Mask) -> Indices:
+    """Return the parts of which not all choices are allowed."""
+    return np.flatnonzero(~allowed.all(axis=1))
 
 
 def best_alternative(max_marginals: Array) -> Array:

@@ -105,11 +105,6 @@ class BinaryProgram(LinearModel):
         fixed = encode_values(annotation, len(y))
         return int(((fixed >= 0) & (fixed != y)).sum())
 
-    def loss(self, annotation: Annotation, y: ArrayLike) -> float:
-        """Δ(y*, y): `mistakes`, divided by the annotated variables if `normalize`."""
-        divisor = max(self.n_parts(annotation), 1) if self.normalize else 1
-        return self.mistakes(annotation, y) / divisor
-
     def outputs(self, x: Program) -> Iterator[Binary]:
         """Every output of a small program, in the order of the binary numbers."""
         x = validate_program(x)

@@ -120,6 +120,8 @@ class LabelSpace:
     """
 
     classes: tuple[Label, ...]
+    nouns: tuple[str, str] = ("label", "classes")
+    """What one is and what all of them are, in error messages."""
 
     @classmethod
     def of(
@@ -262,8 +264,8 @@ class LabelSpace:
         nodes = as_nodes(labels, example)
         if n_nodes is not None and len(nodes) != n_nodes:
             raise InputError(
-                f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} "
-                "nodes"
+                f"{name_place(example)}: {len(nodes)} {self.nouns[0]}s are given; "
+                f"expected {n_nodes}"
             )
         if is_candidate_mask(nodes) and self._is_complete(nodes):
             return np.asarray(nodes)
@@ -330,9 +332,10 @@ class LabelSpace:
                 hint = ""
                 if self.is_unknown(candidate):
                     hint = "; an unknown marker cannot be a candidate"
+                noun, nouns = self.nouns
                 raise InputError(
-                    f"{name_place(*place(k))}: label {candidate!r} is not one of the "
-                    f"{self.n_states} classes {list_classes(self.classes)}{hint}"
+                    f"{name_place(*place(k))}: {noun} {candidate!r} is not one of the "
+                    f"{self.n_states} {nouns} {list_classes(self.classes)}{hint}"
                 ) from None
         return allowed
 

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.sparse_rows import row_of_entries, sparse
-from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
-from clew.models.base import Model, check_weights, identity
+from clew.learning.sparse_rows import row_of_entries
+from clew.learning.task import Array, Indices, Matrix, Space, Task
+from clew.models.base import Model, SeparateTask, check_weights, identity
 from clew.models.examples import (
     Annotation,
     Input,
@@ -175,7 +175,7 @@ class AnnotatedProgram:
         )
 
 
-class LinearTask(Task):
+class LinearTask(SeparateTask):
     """Annotated programs as a Task, with a warm-started program by example and space.
 
     Parameters
@@ -214,29 +214,13 @@ class LinearTask(Task):
         """Whether Y* is seen to be one output for each example."""
         return all(example.is_determined for example in self.examples)
 
-    def argmax(
-        self,
-        w: Array,
-        space: Space,
-        loss_weight: float,
-        examples: Indices | None = None,
-    ) -> Argmax:
-        """Maximize ⟨w, φ⟩ + loss_weight · Δ in `space`, from each example's last basis."""
-        w = check_weights(w, self.n_features)
-        indices = range(self.n_examples)
-        chosen = list(indices) if examples is None else [int(n) for n in examples]
-        outputs = map_examples(
-            lambda n: self.solve_example(n, w, space, loss_weight), chosen, self.n_jobs
-        )
-        features = np.zeros((len(chosen), self.n_features))
-        loss = np.zeros(len(chosen))
-        found = np.zeros(len(chosen), dtype=bool)
-        for i, (n, z) in enumerate(zip(chosen, outputs, strict=True)):
-            if z is not None:
-                features[i] = self.examples[n].joint_features(z)
-                loss[i] = self.examples[n].loss(z)
-                found[i] = True
-        return Argmax(sparse(features), loss, found)
+    def describe_best(
+        self, n: int, w: Array, space: Space, loss_weight: float
+    ) -> tuple[Array, float] | None:
+        """Return φ and Δ of a maximizer for example n, from its last basis."""
+        z = self.solve_example(n, w, space, loss_weight)
+        example = self.examples[n]
+        return None if z is None else (example.joint_features(z), example.loss(z))
 
     def solve_example(
         self, n: int, w: Array, space: Space, loss_weight: float
@@ -289,10 +273,6 @@ class LinearTask(Task):
         parts = [example.restrict(example.determined) for example in self.examples]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
         return LinearTask(parts, keys, self.n_features, self.n_jobs, relaxed=True)
-
-    def drop_solvers(self) -> None:
-        """Free the memory of the solvers; the next question starts them afresh."""
-        self.programs.clear()
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "programs": {}}

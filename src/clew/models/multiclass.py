@@ -175,7 +175,7 @@ class Multiclass(Model):
 
     def candidates(self, x: Input, annotation: Annotation) -> Mask:  # noqa: ARG002
         """(1, S) the classes that the annotation allows."""
-        return self._allowed_classes(annotation)
+        return self.allowed(annotation)
 
     def max_marginals(
         self,
@@ -206,23 +206,23 @@ class Multiclass(Model):
         """Return one example as a task."""
         row: Matrix = x if sp.issparse(x) else np.asarray(x)
         features = self._encode_inputs(row.reshape(1, -1))
-        return MulticlassTask(self, features, self._allowed_classes(annotation))
+        return MulticlassTask(self, features, self.allowed(annotation))
 
-    def _allowed_classes(self, annotation: Annotation) -> Mask:
+    def allowed(self, annotation: Annotation, n_parts: int | None = None) -> Mask:  # noqa: ARG002
         """(1, S) the classes that one annotation allows."""
         allowed = self.labels.allowed([annotation], place=lambda _: (None, None))
         return allowed.reshape(1, -1)
 
+    def encode_output(self, y: Label) -> Indices:
+        """(1,) the state of the label."""
+        return self.labels.encode([y])
+
     def joint_features(self, x: Input, y: Label) -> Array:
         """(d,) x, and 1 for the bias, in the block of y."""
-        states = self.labels.encode([y])
+        states = self.encode_output(y)
         task = self._single_task(x, None)
         answer = task.describe(states, np.ones(1, dtype=bool), np.arange(1))
         return np.asarray(answer.features.toarray()[0])
-
-    def loss(self, annotation: Annotation, y: Label) -> float:
-        """Δ(y*, y) = [y is no candidate]."""
-        return float(self.mistakes(annotation, y))
 
     def argmax(
         self,
@@ -258,23 +258,10 @@ class Multiclass(Model):
         answer = task.describe(states, found, example_of)
         return answer.features, example_of, answer.loss == 0
 
-    def n_parts(self, annotation: Annotation) -> int:
-        """1 if not all classes are candidates, else 0."""
-        return int(not self._allowed_classes(annotation).all())
-
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """None if the one part is marked."""
-        if len(parts) != self.n_parts(annotation):
-            raise InputError(
-                f"the mask has {len(parts)} entries for {self.n_parts(annotation)} "
-                "annotated parts"
-            )
-        return None if np.any(parts) else annotation
-
-    def mistakes(self, annotation: Annotation, y: Label) -> int:
-        """1 if y is no candidate, else 0."""
-        state = self.labels.encode([y])[0]
-        return int(not self._allowed_classes(annotation)[0, state])
+        hidden = super().hide(annotation, parts)
+        return None if np.any(parts) else hidden
 
 
 def check_rows(matrix: Matrix, Y: Examples) -> None:

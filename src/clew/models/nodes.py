@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix, Task
-from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_size
+from clew.models.base import (
+    MAX_TABLE,
+    MAX_WEIGHTS,
+    Model,
+    check_size,
+    find_annotated,
+)
 from clew.models.examples import Annotation, Input, Output, check_lengths
 from clew.models.labels import Classes, Label, LabelSpace, is_candidate_mask, is_flat
 from clew.models.node_features import as_matrix, place_in
@@ -153,29 +159,23 @@ class NodeModel(Model):
         for states in product(range(space.n_states), repeat=self._count_nodes(x)):
             yield space.decode(np.array(states, dtype=np.intp))
 
-    def _find_mistakes(self, annotation: Annotation, y: Output) -> tuple[Mask, Mask]:
-        """Return the allowed states (T, S), and where y has none of them (T,)."""
-        states = self.labels.encode(y)
-        allowed = self.labels.allowed(annotation, len(states))
-        return allowed, ~allowed[np.arange(len(states)), states]
+    def allowed(self, annotation: Annotation, n_parts: int | None = None) -> Mask:
+        """(T, S) the states that an annotation allows."""
+        return self.labels.allowed(annotation, n_parts)
+
+    def encode_output(self, y: Output) -> Indices:
+        """(T,) the states of the labels."""
+        return self.labels.encode(y)
 
     def loss(self, annotation: Annotation, y: Output) -> float:
         """Δ(y*, y): the cost of wrong annotated nodes (/ that of all annotated)."""
-        allowed, is_wrong = self._find_mistakes(annotation, y)
+        states = self.encode_output(y)
+        allowed = self.allowed(annotation, len(states))
         costs = self.node_costs(allowed)
-        loss = float(costs[is_wrong].sum())
+        loss = float(costs[~allowed[np.arange(len(states)), states]].sum())
         if self.normalize and loss:
-            return loss / float(costs[~allowed.all(axis=1)].sum())
+            return loss / float(costs[find_annotated(allowed)].sum())
         return loss
-
-    def mistakes(self, annotation: Annotation, y: Output) -> int:
-        """The number of annotated nodes whose label in y is no candidate."""
-        _, is_wrong = self._find_mistakes(annotation, y)
-        return int(is_wrong.sum())
-
-    def n_parts(self, annotation: Annotation) -> int:
-        """The number of annotated nodes."""
-        return len(find_annotated_nodes(self.labels, annotation))
 
     def parts(self, x: Input, y: Output) -> list[Mask]:
         """For each node an annotation of it alone: its label in y."""
@@ -188,35 +188,7 @@ class NodeModel(Model):
 
     def candidates(self, x: Input, annotation: Annotation) -> Mask:
         """(T, S) the states that the annotation allows at each node."""
-        return self.labels.allowed(annotation, self._count_nodes(x))
-
-    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
-        """The annotation without the marked ones of its annotated nodes.
-
-        They become -1 in an array of integers, None in a list.
-        """
-        space = self.labels
-        nodes = find_annotated_nodes(space, annotation)
-        if len(parts) != len(nodes):
-            raise InputError(
-                f"the mask has {len(parts)} entries for {len(nodes)} annotated nodes"
-            )
-        hidden = nodes[np.asarray(parts, dtype=bool)]
-        if not len(hidden):
-            return annotation
-        is_integer = is_flat(annotation) and annotation.dtype.kind in "iu"
-        if is_integer and -1 not in space.classes:
-            integers = annotation.astype(np.int64)
-            integers[hidden] = -1
-            return integers
-        if is_candidate_mask(annotation):
-            mask = annotation.copy()
-            mask[hidden] = True
-            return mask
-        labels = list(annotation)
-        for node in hidden:
-            labels[node] = None
-        return labels
+        return self.allowed(annotation, self._count_nodes(x))
 
 
 def resolve_label_scale(label_scale: object, matrices: Sequence[Matrix]) -> float:
@@ -239,11 +211,6 @@ def resolve_label_scale(label_scale: object, matrices: Sequence[Matrix]) -> floa
     return float(label_scale)  # type: ignore[arg-type]
 
 
-def find_annotated_nodes(space: LabelSpace, annotation: Annotation) -> Indices:
-    """Return the nodes at which not all states are allowed."""
-    return np.flatnonzero(~space.allowed(annotation).all(axis=1))
-
-
 def stack_allowed(space: LabelSpace, Y: Sequence[Annotation], offsets: Indices) -> Mask:
     """(total T, S) the states that all annotations allow.
 
@@ -255,28 +222,16 @@ def stack_allowed(space: LabelSpace, Y: Sequence[Annotation], offsets: Indices) 
         is_candidate_mask(y) and y.shape == (n, space.n_states) for y, n in pairs
     ):
         return space.allowed(np.concatenate(Y), n_nodes, place_in(offsets))
-    if pairs and all(_is_vector_like(y) and len(y) == n for y, n in pairs):
-        if all(_has_dtype_of(y, Y[0]) for y in Y):
-            return space.allowed(np.concatenate(Y), n_nodes, place_in(offsets))
-        if all(isinstance(y, list) for y in Y):
-            labels = list(chain.from_iterable(Y))
-            return space.allowed(labels, n_nodes, place_in(offsets))
+    is_vector = [isinstance(y, list) or is_flat(y) for y in Y]
+    if pairs and all(is_vector) and all(len(y) == n for y, n in pairs):
+        kinds = {y.dtype.kind if is_flat(y) else "list" for y in Y}
+        is_array = len(kinds) == 1 and is_flat(Y[0])
+        labels = np.concatenate(Y) if is_array else list(chain.from_iterable(Y))
+        return space.allowed(labels, n_nodes, place_in(offsets))
     rows = [np.ones((0, space.n_states), dtype=bool)]
     for i, (y, n) in enumerate(pairs):
         rows.append(space.allowed(y, int(n), lambda k, i=i: (i, k)))  # type: ignore[misc]
     return np.concatenate(rows)
-
-
-def _is_vector_like(y: Annotation) -> bool:
-    """Whether an annotation is a list, or an array without candidates."""
-    return isinstance(y, list) or is_flat(y)
-
-
-def _has_dtype_of(y: Annotation, first: Annotation) -> bool:
-    """Whether two annotations are arrays of one type; strings of any width are."""
-    if not is_flat(y) or not is_flat(first):
-        return False
-    return y.dtype == first.dtype or y.dtype.kind == first.dtype.kind == "U"
 
 
 class NodeTask(Task):
