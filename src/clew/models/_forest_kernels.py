@@ -143,15 +143,21 @@ def score_example(
 
 
 @inner_kernel
-def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
-    """Fill `transition` (S, S) [child, parent] from the weights."""
+def fill_transition_rows(forest: Forest, w: Array, scores: Array, row: int) -> None:
+    """Fill S rows of `scores`, from `row` on, with transitions [child, parent]."""
     S = forest.allowed.shape[1]
     for i in range(S):
         for j in range(S):
             value = w[forest.transition + i * S + j]
-            transition[j, i] = forest.label_scale * value
+            scores[row + j, i] = forest.label_scale * value
             if forest.forbidden[i, j]:
-                transition[j, i] = -np.inf
+                scores[row + j, i] = -np.inf
+
+
+@inner_kernel
+def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
+    """Fill `transition` (S, S) [child, parent] from the weights."""
+    fill_transition_rows(forest, w, transition, int(np.int64(0)))
 
 
 @kernel

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Indices, Mask
 from clew.models._forest_kernels import (
     Forest,
-    fill_transition,
+    fill_transition_rows,
     max_of_row,
     score_example,
 )
@@ -57,18 +57,18 @@ class SumScratch(NamedTuple):
 
 
 class StepScratch(NamedTuple):
-    """Arrays of one step of stochastic ascent."""
+    """Arrays (T + S, S) of one step of stochastic ascent.
 
-    transition: Array
-    trial_transition: Array
+    The rows after the nodes of an example are those of the transitions, so that one
+    loop goes over all that a likelihood depends on.
+    """
+
     scores: Array
     trial_scores: Array
     change: Array
-    """(T, S) of the scores along the step."""
-    nodes: Array
-    edges: Array
-    trial_nodes: Array
-    trial_edges: Array
+    """Of the scores along the step."""
+    gradient: Array
+    trial_gradient: Array
 
 
 def make_sum_scratch(n_states: int, longest: int) -> SumScratch:
@@ -80,42 +80,28 @@ def make_sum_scratch(n_states: int, longest: int) -> SumScratch:
 
 def make_step_scratch(n_states: int, longest: int) -> StepScratch:
     """Return arrays for examples of at most `longest` nodes."""
-
-    def make_rows() -> Array:
-        return np.empty((longest, n_states))
-
-    def make_square() -> Array:
-        return np.empty((n_states, n_states))
-
-    return StepScratch(
-        make_square(),
-        make_square(),
-        make_rows(),
-        make_rows(),
-        make_rows(),
-        make_rows(),
-        make_square(),
-        make_rows(),
-        make_square(),
-    )
+    return StepScratch(*(np.empty((longest + n_states, n_states)) for _ in range(5)))
 
 
 @inner_kernel
 def fill_scores(forest: Forest, e: int, w: Array, scores: Array) -> None:
-    """Fill the scores of the nodes of one example."""
-    score_example(forest, e, -forest.offsets[e], w, 0.0, scores)
+    """Fill the scores of the nodes of one example, and of the transitions."""
+    first = forest.offsets[e]
+    score_example(forest, e, -first, w, 0.0, scores)
+    fill_transition_rows(forest, w, scores, forest.offsets[e + 1] - first)
 
 
 @inner_kernel
-def fill_exponentials(transition: Array, weights: Array, down_weights: Array) -> float:
+def fill_exponentials(scores: Array, n_nodes: int, sums: SumScratch) -> float:
     """Set weights = exp(transition - highest), both ways, and return the highest."""
+    S = scores.shape[1]
     highest = -np.inf
-    for j in range(len(transition)):
-        highest = max(highest, max_of_row(transition, j))
-    for j in range(len(transition)):
-        for i in range(len(transition)):
-            weights[j, i] = np.exp(transition[j, i] - highest)
-            down_weights[i, j] = weights[j, i]
+    for j in range(S):
+        highest = max(highest, max_of_row(scores, n_nodes + j))
+    for j in range(S):
+        for i in range(S):
+            sums.weights[j, i] = np.exp(scores[n_nodes + j, i] - highest)
+            sums.down_weights[i, j] = sums.weights[j, i]
     return highest
 
 
@@ -136,20 +122,20 @@ def add_probabilities(
     scores: Array,
     highest: float,
     sign: float,
-    scratch: SumScratch,
-    nodes: Array,
-    edges: Array,
+    sums: SumScratch,
+    gradient: Array,
 ) -> float:
-    """Add sign · P(y_v = s) to `nodes` and sign · P(i, j) to `edges`; return log Z.
+    """Add sign · P of each node's state and of each edge's pair; return log Z.
 
-    The sums are over Y if `sign` is 1, and over Y* if it is -1. `scratch.weights` and
+    The sums are over Y if `sign` is 1, and over Y* if it is -1. `sums.weights` and
     `highest` are those of `fill_exponentials`.
     """
-    weights, down_weights, below, up, rest, outside = scratch
+    weights, down_weights, below, up, rest, outside = sums
     is_compatible = sign < 0.0
     S = scores.shape[1]
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
+    n_nodes = last - first
     log_sum = 0.0
     for v in range(first, last):
         k = v - first
@@ -195,17 +181,6 @@ def add_probabilities(
                 value = rest[k, i]
                 for j in range(S):
                     outside[k, j] += value * down_weights[i, j]
-            total = 0.0
-            for j in range(S):
-                total += outside[k, j] * below[k, j]
-            if not total > SMALLEST:
-                return np.nan
-            scale = sign / total
-            for j in range(S):
-                share = scale * below[k, j]
-                for i in range(S):
-                    edges[j, i] += share * weights[j, i] * rest[k, i]
-            divide_by_largest(outside, k)
         total = 0.0
         for s in range(S):
             total += below[k, s] * outside[k, s]
@@ -213,60 +188,62 @@ def add_probabilities(
             return np.nan
         scale = sign / total
         for s in range(S):
-            nodes[k, s] += scale * below[k, s] * outside[k, s]
+            gradient[k, s] += scale * below[k, s] * outside[k, s]
         if forest.parent[v] < 0:
             log_sum += np.log(total)
+            continue
+        for j in range(S):
+            share = scale * below[k, j]
+            for i in range(S):
+                gradient[n_nodes + j, i] += share * weights[j, i] * rest[k, i]
+        divide_by_largest(outside, k)
     return log_sum
 
 
 @inner_kernel
-def add_log_loss(
+def find_log_loss(
     forest: Forest,
     e: int,
     is_determined: bool,
     scores: Array,
-    transition: Array,
-    scratch: SumScratch,
-    nodes: Array,
-    edges: Array,
+    sums: SumScratch,
+    gradient: Array,
 ) -> float:
-    """Return -log P(Y* | x), and fill its gradient by the scores of nodes and edges."""
+    """Return -log P(Y* | x), and fill its gradient by the scores."""
     S = scores.shape[1]
     first = forest.offsets[e]
     n_nodes = forest.offsets[e + 1] - first
-    for s in range(S):
-        for k in range(n_nodes):
-            nodes[k, s] = 0.0
-        for i in range(S):
-            edges[s, i] = 0.0
-    highest = fill_exponentials(transition, scratch.weights, scratch.down_weights)
-    loss = add_probabilities(forest, e, scores, highest, 1.0, scratch, nodes, edges)
+    for k in range(n_nodes + S):
+        for s in range(S):
+            gradient[k, s] = 0.0
+    highest = fill_exponentials(scores, n_nodes, sums)
+    loss = add_probabilities(forest, e, scores, highest, 1.0, sums, gradient)
     if not is_determined:
         return loss - add_probabilities(
-            forest, e, scores, highest, -1.0, scratch, nodes, edges
+            forest, e, scores, highest, -1.0, sums, gradient
         )
-    states = scratch.up  # column 0 has the annotated states
+    states = sums.up  # column 0 has the annotated states
     for k in range(n_nodes):
         for s in range(S):
             if forest.allowed[first + k, s]:
                 states[k, 0] = s
                 loss -= scores[k, s]
-                nodes[k, s] -= 1.0
+                gradient[k, s] -= 1.0
     for k in range(n_nodes):
         if forest.parent[first + k] >= 0:
-            state = int(states[k, 0])
+            row = n_nodes + int(states[k, 0])
             above = int(states[forest.parent[first + k] - first, 0])
-            loss -= transition[state, above]
-            edges[state, above] -= 1.0
+            loss -= scores[row, above]
+            gradient[row, above] -= 1.0
     return loss
 
 
 @inner_kernel
 def add_features(
-    forest: Forest, e: int, nodes: Array, edges: Array, scale: float, w: Array
+    forest: Forest, e: int, gradient: Array, scale: float, w: Array
 ) -> None:
     """Add `scale` times the features with these weights of labels and edges to w."""
-    S = nodes.shape[1]
+    S = gradient.shape[1]
     features = forest.features
     first = forest.offsets[e]
     last = forest.offsets[e + 1]
@@ -278,17 +255,19 @@ def add_features(
             place = features.columns[entry + shift] * S
             value = scale * features.data[entry]
             for s in range(S):
-                w[place + s] += value * nodes[k, s]
+                w[place + s] += value * gradient[k, s]
         for s in range(S):
             if forest.bias >= 0:
-                w[forest.bias + s] += label_scale * nodes[k, s]
+                w[forest.bias + s] += label_scale * gradient[k, s]
             if forest.begin >= 0 and v == first:
-                w[forest.begin + s] += label_scale * nodes[k, s]
+                w[forest.begin + s] += label_scale * gradient[k, s]
             if forest.end >= 0 and v == last - 1:
-                w[forest.end + s] += label_scale * nodes[k, s]
+                w[forest.end + s] += label_scale * gradient[k, s]
     for i in range(S):
         for j in range(S):
-            w[forest.transition + i * S + j] += label_scale * edges[j, i]
+            w[forest.transition + i * S + j] += (
+                label_scale * gradient[last - first + j, i]
+            )
 
 
 @kernel
@@ -307,22 +286,14 @@ def sum_log_losses(
 
     The loss is NaN where probabilities underflow; such an example adds no gradient.
     """
-    fill_transition(forest, w, step.transition)
     for row in range(len(chosen)):
         e = chosen[row]
         fill_scores(forest, e, w, step.scores)
-        losses[row] = add_log_loss(
-            forest,
-            e,
-            is_determined[e],
-            step.scores,
-            step.transition,
-            sums,
-            step.nodes,
-            step.edges,
+        losses[row] = find_log_loss(
+            forest, e, is_determined[e], step.scores, sums, step.gradient
         )
         if not np.isnan(losses[row]):
-            add_features(forest, e, step.nodes, step.edges, share[row], gradient)
+            add_features(forest, e, step.gradient, share[row], gradient)
 
 
 @kernel
@@ -333,15 +304,15 @@ def take_ascent_steps(
     is_determined: Mask,
     strength: Array,
     w: Array,
-    node_duals: Single,
-    edge_duals: Single,
+    duals: Single,
+    dual_begins: Indices,
     lengths: Array,
     sums: SumScratch,
     step: StepScratch,
 ) -> tuple[float, float, int]:
     """Visit ``chosen[row]`` for each of `rows`, and change w and the duals in place.
 
-    Example n has the dual vector α_n, minus the gradient of its loss ℓ_n at the
+    Example n has the dual vector α_n, of its nodes and transitions, minus the gradient of its loss ℓ_n at the
     optimum, and w = Σ_n α_n / strength_n. A step of length γ moves α_n to (1 - γ) α_n -
     γ ∇ℓ_n(w). It is shortened until the proximal objective of the example, ℓ_n(w) +
     strength_n ‖w - (w without α_n / strength_n)‖² / 2, is about as low as on its way.
@@ -356,90 +327,58 @@ def take_ascent_steps(
         Number of losses with gradients that this took.
     """
     S = forest.allowed.shape[1]
-    square = forest.label_scale**2
-    nodes = step.nodes
-    edges = step.edges
+    gradient = step.gradient
     total = 0.0
     residual = 0.0
     n_evaluations = 0
     last_length = 1.0
     for row in rows:
         e = chosen[row]
-        first = forest.offsets[e]
-        n_nodes = forest.offsets[e + 1] - first
-        fill_transition(forest, w, step.transition)
+        n_rows = forest.offsets[e + 1] - forest.offsets[e] + S
+        begin = dual_begins[row]
         fill_scores(forest, e, w, step.scores)
-        loss = add_log_loss(
-            forest,
-            e,
-            is_determined[e],
-            step.scores,
-            step.transition,
-            sums,
-            nodes,
-            edges,
-        )
+        loss = find_log_loss(forest, e, is_determined[e], step.scores, sums, gradient)
         if np.isnan(loss):
             continue
         # the residual in place of the gradient, and the scores behind a first trial
-        for k in range(n_nodes):
+        for k in range(n_rows):
             for s in range(S):
-                nodes[k, s] += node_duals[first + k, s]
-        for j in range(S):
-            for i in range(S):
-                edges[j, i] += edge_duals[row, j, i]
+                gradient[k, s] += duals[begin + k, s]
         tried = lengths[row] if lengths[row] > 0.0 else last_length
-        add_features(forest, e, nodes, edges, -tried / strength[row], w)
+        add_features(forest, e, gradient, -tried / strength[row], w)
         fill_scores(forest, e, w, step.trial_scores)
         norm = 0.0
-        for k in range(n_nodes):
+        for k in range(n_rows):
             for s in range(S):
-                # in Y alone, states that are forbidden at the ends score -inf
+                # in Y alone, states and pairs that are forbidden score -inf
                 change = 0.0
                 if step.scores[k, s] > -np.inf:
                     change = (step.trial_scores[k, s] - step.scores[k, s]) / tried
                 step.change[k, s] = change
-                norm -= nodes[k, s] * change
-        for j in range(S):
-            for i in range(S):
-                norm += square * edges[j, i] ** 2 / strength[row]
+                norm -= gradient[k, s] * change
         length = tried
         slope = 0.0
         n_evaluations += 1
         for _ in range(MAX_TRIALS):
             n_evaluations += 1
-            for k in range(n_nodes):
+            for k in range(n_rows):
                 for s in range(S):
-                    step.trial_scores[k, s] = (
-                        step.scores[k, s] + length * step.change[k, s]
-                    )
-            factor = square * length / strength[row]
-            for j in range(S):
-                for i in range(S):
-                    step.trial_transition[j, i] = (
-                        step.transition[j, i] - factor * edges[j, i]
-                    )
-            trial_loss = add_log_loss(
+                    move = length * step.change[k, s]
+                    step.trial_scores[k, s] = step.scores[k, s] + move
+            trial_loss = find_log_loss(
                 forest,
                 e,
                 is_determined[e],
                 step.trial_scores,
-                step.trial_transition,
                 sums,
-                step.trial_nodes,
-                step.trial_edges,
+                step.trial_gradient,
             )
             # ⟨∇ℓ_n + α_n, residual⟩ / strength_n behind the step; before it, `norm`
             slope = -length * norm
-            for k in range(n_nodes):
+            for k in range(n_rows):
                 for s in range(S):
-                    dual = node_duals[first + k, s]
-                    slope -= (step.trial_nodes[k, s] + dual) * step.change[k, s]
-            for j in range(S):
-                for i in range(S):
-                    dual = edge_duals[row, j, i]
-                    product = (step.trial_edges[j, i] + dual) * edges[j, i]
-                    slope += square * product / strength[row]
+                    remainder = step.trial_gradient[k, s] + duals[begin + k, s]
+                    slope -= remainder * step.change[k, s]
             if slope >= -SLOPE_LEFT * norm:
                 break
             if np.isnan(trial_loss):
@@ -449,14 +388,10 @@ def take_ascent_steps(
         total += loss / strength[row]
         residual += norm / (2.0 * strength[row])
         if length != tried:
-            scale = (tried - length) / strength[row]
-            add_features(forest, e, nodes, edges, scale, w)
-        for k in range(n_nodes):
+            add_features(forest, e, gradient, (tried - length) / strength[row], w)
+        for k in range(n_rows):
             for s in range(S):
-                node_duals[first + k, s] -= length * nodes[k, s]
-        for j in range(S):
-            for i in range(S):
-                edge_duals[row, j, i] -= length * edges[j, i]
+                duals[begin + k, s] -= length * gradient[k, s]
         last_length = length
         lengths[row] = length
         if norm > 0.0 and not np.isnan(slope):
@@ -480,9 +415,9 @@ class ForestAscent:
         self.strength = lam / share
         self.is_determined = task.find_determined()
         self.weights = np.zeros(task.n_features)
-        self.node_duals = np.zeros(task.allowed.shape, dtype=np.float32)
-        shape = (len(chosen), n_states, n_states)
-        self.edge_duals = np.zeros(shape, dtype=np.float32)
+        ends = np.cumsum(np.diff(task.offsets)[chosen] + n_states)
+        self.dual_begins = np.concatenate([[0], ends])
+        self.duals = np.zeros((self.dual_begins[-1], n_states), dtype=np.float32)
         self.lengths = np.zeros(len(chosen))
         self.sums = make_sum_scratch(n_states, longest)
         self.step = make_step_scratch(n_states, longest)
@@ -496,8 +431,8 @@ class ForestAscent:
             self.is_determined,
             self.strength,
             self.weights,
-            self.node_duals,
-            self.edge_duals,
+            self.duals,
+            self.dual_begins,
             self.lengths,
             self.sums,
             self.step,

@@ -22,7 +22,7 @@ from clew.models._forest_likelihood import (
     make_sum_scratch,
     sum_log_losses,
 )
-from clew.models._forest_marginals import add_edge_probabilities, send_messages
+from clew.models._forest_marginals import send_messages
 from clew.models._forest_online import (
     ForestEpochs,
     ForestOracle,
@@ -366,11 +366,7 @@ class ForestTask(NodeTask):
         """(nodes, S) log P(y_v = s)."""
         chosen = np.arange(self.n_examples)
         scores, transition = self._compute_scores(w, chosen)
-        highest = transition.max()
-        weights = np.exp(transition - highest)
-        _, nodes, _ = send_messages(
-            self.forest, chosen, transition, weights, highest, scores
-        )
+        _, nodes, _ = self._sum_in_log_space(scores, transition, chosen)
         return np.asarray(nodes - logsumexp(nodes, axis=1, keepdims=True))
 
     def log_loss(
@@ -422,6 +418,26 @@ class ForestTask(NodeTask):
         edges -= compatible_edges
         return log_all - log_compatible, self._expect_features(nodes, edges, chosen)
 
+    def _sum_outputs(
+        self, scores: Array, transition: Array, share: Array, chosen: Indices
+    ) -> tuple[Array, Array, Array]:
+        """Return log Z of each example, and shares of P(y_v = s) and of edges."""
+        totals, nodes, rest = self._sum_in_log_space(scores, transition, chosen)
+        shares = np.repeat(share, np.diff(self.offsets)[chosen])
+        edges = np.zeros_like(transition)
+        for row in np.flatnonzero(self.parent[self.nodes_of(chosen)] >= 0):
+            pairs = rest[row][:, None] + transition.T + scores[row]
+            edges += shares[row] * softmax(pairs)
+        return totals, softmax(nodes, axis=1) * shares[:, None], edges
+
+    def _sum_in_log_space(
+        self, scores: Array, transition: Array, chosen: Indices
+    ) -> tuple[Array, Array, Array]:
+        """Return the log sums of `send_messages`; `scores` become the subtrees'."""
+        highest = transition.max()
+        weights = np.exp(transition - highest)
+        return send_messages(self.forest, chosen, transition, weights, highest, scores)
+
     def find_determined(self) -> Mask:
         """(n_examples,) whether every node has one allowed state."""
         is_single = self.allowed.sum(axis=1) == 1
@@ -448,33 +464,6 @@ class ForestTask(NodeTask):
         features = self.features._replace(data=self.features.data**2)
         total = self._expect_features(nodes, edges, chosen, features)
         return np.asarray(total * self.column_scale)
-
-    def _sum_outputs(
-        self, scores: Array, transition: Array, share: Array, chosen: Indices
-    ) -> tuple[Array, Array, Array]:
-        """Return log Z of each example, and shares of P(y_v = s) and of edges."""
-        forest = self.forest
-        highest = transition.max()
-        weights = np.exp(transition - highest)
-        totals, nodes, rest = send_messages(
-            forest, chosen, transition, weights, highest, scores
-        )
-        edges = np.zeros_like(transition)
-        add_edge_probabilities(
-            forest,
-            chosen,
-            transition,
-            weights,
-            share,
-            scores,
-            rest,
-            np.empty_like(edges),
-            np.empty(len(edges)),
-            edges,
-        )
-        lengths = np.diff(self.offsets)[chosen]
-        probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
-        return totals, probability, edges
 
     def _expect_features(
         self,
