@@ -9,7 +9,6 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.losses import LOSSES
 from clew.learning.result import Status
 from clew.learning.task import Space
-from clew.models import node_features as inputs
 from clew.models.chain import Chain
 
 X = [np.array([[1.0, 2.0], [0.0, 3.0], [4.0, 0.0]]), np.array([[5.0, 6.0]])]
@@ -50,15 +49,17 @@ def test_labels_of_any_kind_come_back():
     assert model.predict([], w) == []
 
 
-def test_sparse_dense_and_mixed_inputs_give_the_same(monkeypatch):
+@pytest.mark.parametrize("density", [0.3, 0.7])
+def test_sparse_dense_and_mixed_inputs_give_the_same(density):
     rng = np.random.default_rng(0)
-    dense = [rng.normal(size=(n, 6)) * (rng.random((n, 6)) < 0.4) for n in (3, 7, 1, 5)]
+    dense = [
+        rng.normal(size=(n, 6)) * (rng.random((n, 6)) < density) for n in (3, 7, 1, 5)
+    ]
     labels = [rng.integers(-1, 3, size=len(x)) for x in dense]
     model = Chain(n_states=3).prepare(dense, labels)
     w = rng.normal(size=model.n_features)
     expected = model.task(dense, labels)
     others = [[sp.csr_array(x) for x in dense], [sp.coo_matrix(dense[0]), *dense[1:]]]
-    monkeypatch.setattr(inputs, "DENSE_FROM", 0.0)
     for other in [dense, *others]:
         task = model.task(other, labels)
         assert task.keys == expected.keys

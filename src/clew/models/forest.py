@@ -29,15 +29,13 @@ from clew.models._forest_online import (
     arrange_by_input,
     transpose_unary,
 )
-from clew.models.base import check_weights, identity
+from clew.models.base import check_weights
 from clew.models.examples import (
     Annotation,
     Examples,
     Input,
     Output,
     check_lengths,
-    fingerprint,
-    fingerprint_arrays,
 )
 from clew.models.labels import ClassWeight, name_place
 from clew.models.node_features import NodeFeatures, stack_features
@@ -167,6 +165,7 @@ class ForestTask(NodeTask):
     """Partially annotated forests."""
 
     is_online = True
+    model: ForestModel
 
     def __init__(
         self,
@@ -246,18 +245,6 @@ class ForestTask(NodeTask):
             forbidden=self.forbidden,
         )
 
-    def fingerprints(self) -> list[bytes]:
-        """Return a fingerprint of each example's features and annotation."""
-        common = fingerprint(*identity(self.model))
-        lengths = np.diff(self.offsets)
-        parent = np.maximum(self.parent - np.repeat(self.offsets[:-1], lengths), -1)
-        keys = []
-        for i, content in enumerate(self.features.iterate_nonzeros(self.offsets)):
-            nodes = slice(self.offsets[i], self.offsets[i + 1])
-            annotation = parent[nodes], self.allowed[nodes], self.counted[nodes]
-            keys.append(fingerprint_arrays(common, *content, *annotation))
-        return keys
-
     def argmax(
         self,
         w: Array,
@@ -281,11 +268,6 @@ class ForestTask(NodeTask):
             np.concatenate([answer.loss for answer in answers]),
             np.concatenate([answer.found for answer in answers]),
         )
-
-    def _resolve_examples(self, examples: Indices | None) -> Indices:
-        """Return the examples as indices from 0 on; compiled code checks no bounds."""
-        indices = np.arange(self.n_examples)
-        return indices if examples is None else indices[np.asarray(examples)]
 
     def nodes_of(self, chosen: Indices) -> Indices:
         """Return the stacked nodes of these examples, one example after the other."""

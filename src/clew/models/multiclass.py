@@ -19,14 +19,11 @@ from clew.models.base import (
     best_alternative,
     check_size,
     check_weights,
-    identity,
 )
 from clew.models.examples import (
     Annotation,
     Examples,
     Input,
-    fingerprint,
-    fingerprint_arrays,
     n_examples,
 )
 from clew.models.labels import Classes, ClassWeight, Label, LabelSpace
@@ -276,6 +273,8 @@ def check_rows(matrix: Matrix, Y: Examples) -> None:
 class MulticlassTask(NodeTask):
     """Rows with candidate classes; rows that are not `counted` have no features."""
 
+    model: Multiclass
+
     def __init__(
         self, model: Multiclass, features: NodeFeatures, allowed: Mask
     ) -> None:
@@ -286,21 +285,7 @@ class MulticlassTask(NodeTask):
         self.offsets = np.arange(self.n_examples + 1)
         self.n_features = model.n_features
         self.counted: Mask = np.ones(self.n_examples, dtype=bool)
-
-    def fingerprints(self) -> list[bytes]:
-        """Return a fingerprint of each row and its candidates."""
-        common = fingerprint(*identity(self.model))
-        contents = self.features.iterate_nonzeros(np.arange(self.n_examples + 1))
-        rows = zip(contents, self.allowed, self.counted[:, None], strict=True)
-        return [
-            fingerprint_arrays(common, *content, allowed, counted)
-            for content, allowed, counted in rows
-        ]
-
-    def _resolve_examples(self, examples: Indices | None) -> Indices:
-        """Return the examples as indices from 0 on; compiled code checks no bounds."""
-        indices = np.arange(self.n_examples)
-        return indices if examples is None else indices[np.asarray(examples)]
+        self.parent = np.full(self.n_examples, -1)
 
     def argmax(
         self,

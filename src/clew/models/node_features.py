@@ -19,9 +19,6 @@ from clew.utils.kernels import kernel
 DENSE_FROM = 0.5
 """Share of non-zero entries from which rows are stored with their zeros."""
 
-FINGERPRINT_ENTRIES = 2**19
-"""Entries that `NodeFeatures.iterate_nonzeros` expands at a time."""
-
 LARGEST = 1e100
 """Largest feature: sums of squares of such features are finite."""
 
@@ -51,20 +48,23 @@ class NodeFeatures(NamedTuple):
             Maps a row to its example and position, for error messages.
         """
         n, n_inputs = matrix.shape
-        is_sparse = sp.issparse(matrix)
-        if not is_sparse:
+        if sp.issparse(matrix):
+            matrix = sp.csr_array(matrix, dtype=np.float64, copy=True)
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+            n_nonzero = matrix.nnz
+        else:
             matrix = np.ascontiguousarray(matrix, dtype=np.float64)
-            is_sparse = np.count_nonzero(matrix) < DENSE_FROM * matrix.size
-        if is_sparse:
-            csr = sp.csr_array(matrix, dtype=np.float64, copy=True)
-            csr.sum_duplicates()
-            csr.eliminate_zeros()
+            n_nonzero = np.count_nonzero(matrix)
+        if n_nonzero < DENSE_FROM * n * n_inputs:
+            csr = sp.csr_array(matrix)
             data = csr.data
             begins = csr.indptr.astype(np.int64)
             columns = csr.indices.astype(np.int32)
             column_begins = begins[:-1].copy()
         else:
-            data = matrix.reshape(-1)
+            dense = matrix.toarray() if sp.issparse(matrix) else matrix
+            data = dense.reshape(-1)
             begins = np.arange(n + 1, dtype=np.int64) * n_inputs
             columns = np.arange(n_inputs, dtype=np.int32)
             column_begins = np.zeros(n, dtype=np.int64)
@@ -86,6 +86,11 @@ class NodeFeatures(NamedTuple):
         )
 
     @property
+    def is_dense(self) -> bool:
+        """Whether rows are stored with their zeros."""
+        return len(self.data) == self.n_rows * self.n_inputs
+
+    @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.begins) - 1
@@ -102,44 +107,22 @@ class NodeFeatures(NamedTuple):
         add_rows(self, rows, weights, total)
         return np.ascontiguousarray(total.T)
 
-    def iterate_nonzeros(
+    def iterate_examples(
         self, offsets: Indices
-    ) -> Iterator[tuple[NDArray[np.int64], Array]]:
-        """Yield the places and values of each example's non-zeros.
+    ) -> Iterator[tuple[Array, NDArray[np.int32], NDArray[np.int64]]]:
+        """Yield the values of each example, their columns, and the ends of its rows.
 
-        They are the same for dense and sparse storage. Example n has the rows
-        ``offsets[n]`` to ``offsets[n + 1] - 1``.
+        Example n has the rows ``offsets[n]`` to ``offsets[n + 1] - 1``. The columns of
+        dense rows are empty.
         """
-        for examples in _split_by_size(self.begins[offsets], FINGERPRINT_ENTRIES):
-            bounds = offsets[examples.start : examples.stop + 1]
-            first = bounds[0]
-            last = bounds[-1]
-            first_entry = self.begins[first]
-            data = self.data[first_entry : self.begins[last]]
-            counts = np.diff(self.begins[first : last + 1])
-            starts = np.repeat(bounds[:-1], np.diff(bounds))
-            row = np.arange(first, last) - starts
-            shift = self.column_begins[first:last] - self.begins[first:last]
-            entry = np.arange(first_entry, self.begins[last]) + np.repeat(shift, counts)
-            places = np.repeat(row, counts) * self.n_inputs + self.columns[entry]
-            nonzero = data != 0
-            n_before = np.concatenate([[0], np.cumsum(nonzero)])
-            places = places[nonzero]
-            data = data[nonzero]
-            for begin, end in pairwise(n_before[self.begins[bounds] - first_entry]):
-                yield places[begin:end], data[begin:end]
-
-
-def _split_by_size(begins: Indices, n_entries: int) -> Iterator[slice]:
-    """Yield runs of examples with about `n_entries` entries, at least one example."""
-    first = 0
-    n = len(begins) - 1
-    while first < n:
-        limit = begins[first] + n_entries
-        last = int(np.searchsorted(begins, limit, side="right")) - 1
-        last = min(max(last, first + 1), n)
-        yield slice(first, last)
-        first = last
+        data = self.data + 0.0  # without -0
+        is_dense = self.is_dense
+        for first, last in pairwise(offsets):
+            begin = self.begins[first]
+            end = self.begins[last]
+            columns = self.columns[:0] if is_dense else self.columns[begin:end]
+            ends = self.begins[first + 1 : last + 1] - begin
+            yield data[begin:end], columns, ends
 
 
 @kernel

@@ -19,10 +19,18 @@ from clew.models.base import (
     Model,
     check_size,
     find_annotated,
+    identity,
 )
-from clew.models.examples import Annotation, Input, Output, check_lengths
+from clew.models.examples import (
+    Annotation,
+    Input,
+    Output,
+    check_lengths,
+    fingerprint,
+    fingerprint_arrays,
+)
 from clew.models.labels import Classes, Label, LabelSpace, is_candidate_mask, is_flat
-from clew.models.node_features import as_matrix, place_in
+from clew.models.node_features import NodeFeatures, as_matrix, place_in
 from clew.models.weight_blocks import Block, input_names, make_blocks
 from clew.utils.validation import is_number, short_repr
 
@@ -238,12 +246,16 @@ class NodeTask(Task):
     """Base of the Tasks whose outputs are labels of nodes."""
 
     loss_zero_iff_compatible = True
+    model: Model
+    features: NodeFeatures
     allowed: Mask
     """(nodes, S) the labels that the annotation allows at each node."""
     counted: Mask
     """(nodes,) whether a node has features; so have edges between two such nodes."""
     offsets: Indices
     """(n_examples + 1,) the first node of each example."""
+    parent: NDArray[np.int64]
+    """(nodes,) -1 for a root."""
 
     @property
     def determined(self) -> bool:
@@ -270,7 +282,20 @@ class NodeTask(Task):
 
     def fingerprints(self) -> list[bytes]:
         """Return a fingerprint of each example's features and annotation."""
-        raise NotImplementedError
+        common = fingerprint(*identity(self.model))
+        begins = np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        parent = np.maximum(self.parent - begins, -1)
+        keys = []
+        for i, content in enumerate(self.features.iterate_examples(self.offsets)):
+            nodes = slice(self.offsets[i], self.offsets[i + 1])
+            annotation = parent[nodes], self.allowed[nodes], self.counted[nodes]
+            keys.append(fingerprint_arrays(common, *content, *annotation))
+        return keys
+
+    def _resolve_examples(self, examples: Indices | None) -> Indices:
+        """Return the examples as indices from 0 on; compiled code checks no bounds."""
+        indices = np.arange(self.n_examples)
+        return indices if examples is None else indices[np.asarray(examples)]
 
     def annotated_part(self) -> Self | None:
         """Return the same examples, without features at nodes that are open."""
