@@ -64,9 +64,9 @@ from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff, write_geff
+from clew.tracking.io.lineage_tables import read_events
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.result_folder import require_intact, write_atomically
-from clew.tracking.io.result_tables import read_events
 from clew.tracking.io.results import write_results
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tiff import write_frame

@@ -8,7 +8,8 @@ import pytest
 import clew
 from clew.tracking.io import names
 from clew.tracking.io.annotations import read_annotation_table, write_annotations
-from clew.tracking.io.result_tables import read_events, write_track_table
+from clew.tracking.io.lineage_tables import read_events
+from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.movie import open_frames
 from clew.tracking.tracker import Tracker
 
@@ -121,7 +122,7 @@ def test_some_frames(movie, request, tmp_path):
     masks = open_frames(tmp_path / "r")
     assert len(masks) == 4
     np.testing.assert_array_equal(masks[0] > 0, sim.movie.label(1) > 0)
-    events, _ = read_events(tmp_path / "r" / names.EVENTS)
+    events, *_ = read_events(tmp_path / "r" / names.EVENTS)
     assert np.isin(
         expected.events[expected.happened].row_keys(), events.row_keys()
     ).all()

@@ -13,7 +13,8 @@ import pytest
 from clew.tracking.io import names
 from clew.tracking.io.annotations import read_annotation_table, write_annotations
 from clew.tracking.io.geff import write_geff
-from clew.tracking.io.result_tables import read_events, write_track_table
+from clew.tracking.io.lineage_tables import read_events
+from clew.tracking.io.result_tables import write_track_table
 from clew.tracking.movie import open_frames
 
 from ..helpers.commands import done, refused
@@ -188,7 +189,7 @@ def test_annotations_are_kept_to(simulated, weights, tmp_path):
         tmp_path / "r",
         "--no-report",
     )
-    events, _ = read_events(tmp_path / "r" / names.EVENTS)
+    events, *_ = read_events(tmp_path / "r" / names.EVENTS)
     gone = read_annotation_table(tmp_path / "a.csv").events.row_keys()
     assert np.isin(gone, events.row_keys()).all()
 

@@ -15,7 +15,8 @@ from clew.tracking.io.annotations import (
     read_annotations,
     write_annotations,
 )
-from clew.tracking.io.result_tables import read_events, write_events
+from clew.tracking.io.lineage_tables import read_events
+from clew.tracking.io.result_tables import write_events
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 
@@ -254,13 +255,13 @@ def test_events_are_written_by_frame_with_their_confidence(tmp_path):
         "frame,event,sources,targets,confidence\n"
         "0,divide,1,1 2,inf\n1,disappear,2,,0.5\n1,move,1,1,1e-300\n1,appear,,3,-2.0\n"
     )
-    table, confidence = read_events(tmp_path / "events.csv")
+    table, confidence, _ = read_events(tmp_path / "events.csv")
     assert same(table, small_lineage().events[np.array([1, 0, 2, 3])])
     assert confidence.tolist() == [np.inf, 0.5, 1e-300, -2]
 
 
 def test_confidence_may_lack_but_not_be_wrong(tmp_path):
-    _, confidence = read_events(written(tmp_path, PLAIN))
+    _, confidence, _ = read_events(written(tmp_path, PLAIN))
     assert np.isnan(confidence).all()
     with pytest.raises(
         InputError, match=r"row 2: confidence is 'sure'; it must be a number"

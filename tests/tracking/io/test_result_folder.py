@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clew.errors import DataWarning, InputError, StoreError
+from clew.tracking.io.lineage_tables import read_events
 from clew.tracking.io.result_folder import (
     finish_interrupted_write,
     read_manifest,
@@ -22,7 +23,6 @@ from clew.tracking.io.result_folder import (
     warn_if_folder_changed,
     write_atomically,
 )
-from clew.tracking.io.result_tables import read_events
 
 
 class Killed(BaseException):
@@ -400,7 +400,7 @@ def test_a_newer_manifest_is_refused(folder):
 def test_one_file_that_was_changed_is_told(folder):
     (folder / "events.csv").write_text(HEADER + "0,move,1,1\n")
     with pytest.warns(DataWarning, match=r"events\.csv has 39 bytes, expected 50"):
-        events, _ = read_events(folder / "events.csv")
+        events, *_ = read_events(folder / "events.csv")
     assert len(events) == 1
     (folder / "more.csv").write_text(HEADER)
     with pytest.warns(DataWarning, match=r"more\.csv is not listed"):

@@ -12,8 +12,8 @@ from clew.tracking.io import names
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.formats import open_lineage
 from clew.tracking.io.geff import read_geff
+from clew.tracking.io.lineage_tables import read_events
 from clew.tracking.io.napari import read_napari
-from clew.tracking.io.result_tables import read_events
 from clew.tracking.io.results import check_formats, write_results
 from clew.tracking.tracker import Tracker
 
@@ -30,7 +30,7 @@ def test_all_formats_tell_the_same(written, lineage):
     truth = open_ctc_lineage(written)
     check_ctc_lineage(truth)
     assert np.array_equal(truth.tracks.table(), lineage.tracks.table())
-    events, confidence = read_events(written / names.EVENTS)
+    events, confidence, _ = read_events(written / names.EVENTS)
     assert np.array_equal(
         np.sort(events.row_keys()), np.sort(lineage.events.row_keys())
     )

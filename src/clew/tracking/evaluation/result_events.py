@@ -18,11 +18,9 @@ from clew.tracking.evaluation.metrics import build_track_graph
 from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import NONE, Event, EventTable, Labels
 from clew.tracking.io.ctc import CtcLineage
-from clew.tracking.io.delimited import Table
+from clew.tracking.io.lineage_tables import read_cells, read_events
 from clew.tracking.io.names import EVENTS, EVENTS_PARQUET, TRACKS, TRACKS_PARQUET
 from clew.tracking.io.point_lineage import PointLineage
-from clew.tracking.io.result_tables import PIECE, parse_events, read_events
-from clew.tracking.io.tables import read_table
 from clew.tracking.lineage.lineage import RECOVERED
 from clew.utils.validation import Faults
 
@@ -53,11 +51,13 @@ def read_result_events(result: CtcLineage | PointLineage) -> ResultEvents:
         events = derive_track_events(result.tracks, result.n_frames)
         words = "the tracks, which do not show merges"
         return ResultEvents(events, words, frozenset())
-    if events_name == EVENTS:
-        events, _ = read_events(folder / events_name)
-    else:
-        events = _read_parquet_events(folder / events_name)
-    frame, label, track, is_recovered = _read_cells(folder / tracks_name)
+    events = read_events(folder / events_name).events
+    frame, label, track, table = read_cells(folder / tracks_name)
+    is_recovered = np.zeros(len(frame), dtype=bool)
+    if RECOVERED in table:
+        faults = Faults(table.where)
+        is_recovered = table.parse_integers(RECOVERED, faults, 0) > 0
+        faults.refuse()
     graph = build_track_graph(result.tracks)
     order = np.lexsort((track, frame))
     same_frames = np.array_equal(frame[order], graph.frame)
@@ -153,39 +153,3 @@ class _CellTable:
         is_swapped = (tracks[:, 0] > tracks[:, 1]) & (tracks[:, 1] != NONE)
         tracks[is_swapped] = tracks[is_swapped, ::-1]
         return tracks, (exists | ~is_cell).all(axis=1)
-
-
-def _read_cells(
-    path: Path,
-) -> tuple[NDArray[np.int64], Labels, Labels, NDArray[np.bool_]]:
-    """Frame, label and track of every detection, and whether it was recovered."""
-    least = {"frame": 0, "label": 1, PIECE: 1}
-    # older tables have no pieces: their tracks end at gaps
-    aliases = {"frame": (), "label": (), PIECE: ("track",), RECOVERED: ()}
-    table = read_table(path, aliases, list(least), list)
-    faults = Faults(table.where)
-    frame, label, track = (
-        table.parse_integers(name, faults, value) for name, value in least.items()
-    )
-    is_recovered = np.zeros(len(frame), dtype=bool)
-    if RECOVERED in table.columns:
-        is_recovered = table.parse_integers(RECOVERED, faults, 0) > 0
-    faults.refuse()
-    return frame, label, track, is_recovered
-
-
-def _read_parquet_events(path: Path) -> EventTable:
-    """Read ``events.parquet``."""
-    names = ["frame", "event", "source", "source_2", "target", "target_2"]
-    table = read_table(path, dict.fromkeys(names, ()), names, list)
-    columns = {name: table.columns[name] for name in ("frame", "event")}
-    for side in ("source", "target"):
-        pairs = zip(table.columns[side], table.columns[f"{side}_2"], strict=True)
-        columns[f"{side}s"] = [
-            " ".join(str(label) for label in pair if label is not None)
-            for pair in pairs
-        ]
-    faults = Faults(table.where)
-    events = parse_events(Table(table.where, table.row, columns), faults)
-    faults.refuse()
-    return events

@@ -22,11 +22,9 @@ from clew.tracking.io.delimited import (
     Aliases,
     Table,
     parse_integer,
-    read_delimited,
     slice_columns,
     write_parts,
 )
-from clew.tracking.io.result_folder import warn_if_file_changed
 from clew.tracking.lineage.lineage import (
     RECOVERED,
     Lineage,
@@ -178,26 +176,6 @@ def _make_rows(part: LineagePart) -> tuple[int, Callable[[slice], list[Sequence[
         return columns + [column[rows].tolist() for column in figures]
 
     return len(part.events), make_columns
-
-
-def read_events(path: str | Path) -> tuple[EventTable, Array]:
-    """Read a table of events.
-
-    Returns
-    -------
-    events : EventTable
-    confidence : ndarray of shape (n,)
-        NaN if the table has none.
-    """
-    warn_if_file_changed(path)
-    table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
-    faults = Faults(table.where)
-    events = parse_events(table, faults)
-    confidence = np.full(len(events), np.nan)
-    if CONFIDENCE in table:
-        confidence = table.parse_numbers(CONFIDENCE, faults, infinite=True)
-    faults.refuse()
-    return events, confidence
 
 
 def make_event_columns(events: EventTable) -> list[Sequence[Any]]:
