@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -241,3 +242,30 @@ def take_window(frames: Frames, first: int, last: int) -> Frames:
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
     return FrameWindow(part, first, len(frames))
+
+
+def choose_channel(
+    path: Path, n: int, channel: int | None, axes: str, hint: str = ""
+) -> int:
+    """Check the channel of a file to read.
+
+    Parameters
+    ----------
+    path : Path
+    n : int
+        Number of channels.
+    channel : int or None
+        None if the user did not name one, which is right if there is only one.
+    axes, hint : str
+        Axes of the file, and what else may be wrong, for messages.
+    """
+    if channel is None and n > 1:
+        raise InputError(
+            f"{path} has the axes {axes} and {n} channels; expected one channel. "
+            f"Choose one of raw images by --channel N, 0 to {n - 1} (channel=N in "
+            f"Python); label images have one only{hint}"
+        )
+    if channel is not None and not 0 <= channel < n:
+        there_is = "one channel" if n == 1 else f"the channels 0 to {n - 1}"
+        raise InputError(f"{path} has {there_is}; there is no channel {channel}")
+    return channel or 0

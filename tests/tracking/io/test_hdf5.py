@@ -266,7 +266,7 @@ def test_image_that_is_not_clear_is_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         tags = {"axes": [{"key": axis} for axis in "tzyxc"]}
         file["a"].attrs["axistags"] = json.dumps(tags)
-    with pytest.raises(InputError, match="2 channels; choose one"):
+    with pytest.raises(InputError, match="2 channels; expected one"):
         open_frames(tmp_path / "a.h5")
     assert open_frames(tmp_path / "a.h5", channel=1).shape == (3, 4, 5)
     with h5py.File(tmp_path / "a.h5", "r+") as file:

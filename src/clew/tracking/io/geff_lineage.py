@@ -163,8 +163,6 @@ def _parse_place(where: str, axes: Any, nodes: Properties) -> tuple[Array, bool]
     letters = [name.lower()[-1] for name in names]
     if set(letters) <= set(AXES) and len(set(letters)) == len(letters):
         position = position[:, np.argsort([AXES.index(axis) for axis in letters])]
-    if position.shape[1] == 3 and not position[:, 0].any():
-        position = position[:, 1:]
     return position, is_physical
 
 

@@ -187,8 +187,6 @@ def _read_btrack(path: Path, file: Any) -> PointLineage:
         shift += int(track.max(initial=0)) + 1
     place = np.concatenate([rows for rows, _ in parts])
     position = place[:, 3:0:-1].astype(np.float64)
-    if not position[:, 0].any():
-        position = position[:, 1:]
     others = f"; tracks of {', '.join(kinds)}" if len(kinds) > 1 else ""
     return make_lineage_of_tracks(
         place[:, 0].astype(np.int64),

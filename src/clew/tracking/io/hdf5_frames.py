@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
+from clew.tracking.frames import choose_channel
 from clew.tracking.io.hdf5 import check_size, open_hdf5
 from clew.tracking.io.ilastik import find_blocks, parse_block_start
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
@@ -126,7 +127,7 @@ def open_hdf5_frames(path: Path, channel: int | None = None) -> Hdf5Frames:
             axes,
             tuple(length.get(axis, 1) for axis in "tzyx"),
             stored[0].dtype,
-            _choose_channel(path, length.get("c", 1), channel),
+            choose_channel(path, length.get("c", 1), channel, axes),
         )
     n_bytes = int(np.prod(frames.shape)) * frames.dtype.itemsize
     if n_bytes > MAX_FRAME_BYTES or len(frames) > MAX_FRAMES or not n_bytes:
@@ -169,14 +170,3 @@ def _read_axes(path: Path, image: Any) -> str:
             "and c"
         )
     return axes
-
-
-def _choose_channel(path: Path, n: int, channel: int | None) -> int:
-    """The channel to read; it must be named if there are several."""
-    if n == 1 and channel in (None, 0):
-        return 0
-    if channel is None or channel >= n:
-        raise InputError(
-            f"{path} has {n} channels; choose one from 0 to {n - 1} (--channel)"
-        )
-    return channel

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +39,6 @@ AXES = "txyzc"
 """Of images of labels."""
 
 
-@dataclass
-class _Annotated:
-    """Rows of annotated objects.
-
-    Attributes
-    ----------
-    frame, label, track : list of int
-    begins, ends : set of (int, int)
-        Tracks and frames in which they were marked to appear or disappear.
-    """
-
-    frame: list[int]
-    label: list[int]
-    track: list[int]
-    begins: set[tuple[int, int]]
-    ends: set[tuple[int, int]]
-
-
 def read_project(path: Path, file: Any) -> PointLineage:
     """Read the manual annotations of a project.
 
@@ -74,18 +55,22 @@ def read_project(path: Path, file: Any) -> PointLineage:
         Objects that were marked as misdetections are false.
     """
     applet = _find_annotations(path, file)
-    found = _read_annotated(path, file[applet])
-    frame, label, track = (
-        np.array(column, dtype=np.int64)
-        for column in (found.frame, found.label, found.track)
-    )
+    lane = file[applet]["Labels"][LANE]
+    rows = [
+        (t, label, int(track))
+        for t, label, group in _list_objects(path, lane)
+        for track in np.unique(read_array(path, group, str(label)))
+    ]
+    frame, label, track = np.array(rows, dtype=np.int64).T
     position = _locate_objects(path, file, frame, label)
     is_false = track == MISDETECTION
     first = int(track.max(initial=0)) + 1
     track[is_false] = first + np.arange(int(is_false.sum()))
     parents = _read_divisions(path, file[applet])
-    begin = {name for name, t in found.begins if t == frame[track == name].min()}
-    end = {name for name, t in found.ends if t == frame[track == name].max()}
+    begins = _read_marks(path, file[applet], "Appearances")
+    ends = _read_marks(path, file[applet], "Disappearances")
+    begin = {name for name, t in begins if t == frame[track == name].min()}
+    end = {name for name, t in ends if t == frame[track == name].max()}
     wrong = set(track[is_false].tolist())
     return make_lineage_of_tracks(
         frame,
@@ -115,20 +100,15 @@ def _find_annotations(path: Path, file: Any) -> str:
     )
 
 
-def _read_annotated(path: Path, applet: Any) -> _Annotated:
-    """Read the tracks of all annotated objects, and marked appearances."""
-    found = _Annotated([], [], [], set(), set())
-    for t, label, group in _list_objects(path, applet["Labels"][LANE]):
-        tracks = sorted(set(read_array(path, group, str(label)).astype(int).tolist()))
-        found.frame += [t] * len(tracks)
-        found.label += [label] * len(tracks)
-        found.track += tracks
-    for name, ends in (("Appearances", found.begins), ("Disappearances", found.ends)):
-        lanes = applet.get(name, {})
-        if LANE in lanes:
-            for t, label, group in _list_objects(path, lanes[LANE]):
-                ends |= {(int(track), t) for track in group[str(label)]}
-    return found
+def _read_marks(path: Path, applet: Any, name: str) -> set[tuple[int, int]]:
+    """Tracks and frames in which they were marked to appear or disappear."""
+    lanes = applet.get(name, {})
+    if LANE not in lanes:
+        return set()
+    objects = _list_objects(path, lanes[LANE])
+    return {
+        (int(track), t) for t, label, group in objects for track in group[str(label)]
+    }
 
 
 def _list_objects(path: Path, lane: Any) -> Iterator[tuple[int, int, Any]]:
@@ -159,7 +139,7 @@ def _read_divisions(path: Path, applet: Any) -> dict[int, int]:
 def _locate_objects(
     path: Path, file: Any, frame: NDArray[np.int64], label: Labels
 ) -> Array:
-    """(n, ndim) centers of objects, from the images of objects or their features."""
+    """(n, 3) centers of objects, from the images of objects or their features."""
     centers: dict[int, tuple[Labels, Array]] = {}
     for t in np.unique(frame).tolist():
         centers[t] = _measure_frame(path, file, t)
@@ -174,7 +154,7 @@ def _locate_objects(
                 "ilastik, and save the project"
             )
         position[row] = places[at]
-    return position if position[:, 0].any() else position[:, 1:]
+    return position
 
 
 def _measure_frame(path: Path, file: Any, t: int) -> tuple[Labels, Array]:
@@ -307,12 +287,9 @@ def read_event_files(folder: Path) -> PointLineage:
         before = _find_rows(files[t], labels[t - 1], pairs[t][:, 0], t - 1)
         after = _find_rows(files[t], labels[t], pairs[t][:, 1], t)
         links.append(np.column_stack([begin[t - 1] + before, begin[t] + after]))
-    position = np.concatenate([places[t] for t in frames])
-    if not position[:, 0].any():
-        position = position[:, 1:]
     return make_lineage_of_links(
         np.repeat(frames, [len(labels[t]) for t in frames]).astype(np.int64),
-        position,
+        np.concatenate([places[t] for t in frames]),
         np.concatenate(links),
         str(folder),
         label=np.concatenate([labels[t] for t in frames]),

@@ -81,8 +81,6 @@ def read_mastodon(path: str | Path) -> PointLineage:
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(spots):
         raise InputError(f"{path} is damaged: a link leads to a spot that is not there")
     position = spots["position"][:, ::-1].astype(np.float64)
-    if not position[:, 0].any():
-        position = position[:, 1:]
     if not len(spots) or not np.isfinite(position).all():
         raise InputError(f"{path} has no spots with a position")
     frame = spots["frame"].astype(np.int64)

@@ -129,6 +129,12 @@ class PointLineage:
         return self.track[rows], self.position[rows]
 
 
+def drop_flat_depth(position: Array) -> Array:
+    """Drop z from positions (n, ndim) if it is 0 everywhere: the movie is in 2D."""
+    is_flat = position.shape[1] == 3 and not position[:, 0].any()
+    return position[:, 1:] if is_flat else position
+
+
 def make_lineage_of_tracks(
     frame: NDArray[np.int64],
     track: Labels,
@@ -147,6 +153,7 @@ def make_lineage_of_tracks(
     frame, track : ndarray of shape (n,)
         Tracks are positive, and once in a frame at most.
     position : ndarray of shape (n, ndim)
+        A depth that is 0 everywhere is dropped.
     parents : mapping
         Parent of each track that has one. The beginning of a track whose parent is
         not among the tracks is unknown.
@@ -162,6 +169,7 @@ def make_lineage_of_tracks(
     lineage : PointLineage
     """
     check_frame_count(frame, None)
+    position = drop_flat_depth(position)
     order = np.lexsort((frame, track))
     frame = frame[order]
     track = track[order]

@@ -24,7 +24,7 @@ from clew.tracking.io.delimited import (
     read_delimited,
 )
 from clew.tracking.io.formats import POINT_SUFFIXES, open_lineage
-from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.point_lineage import PointLineage, drop_flat_depth
 from clew.tracking.io.user_columns import read_number_columns
 from clew.tracking.scales import estimate_anisotropy
 from clew.tracking.user_columns import ColumnTable, UserColumns
@@ -110,12 +110,8 @@ def read_detections(
         table = read_spots(Path(path))
     else:
         table = read_table(path, ALIASES, REQUIRED, _rename_columns, others=True)
-    if not len(table):
-        raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
-    frame = table.parse_integers("frame", faults, least=0)
-    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    position = parse_positions(table, faults)
+    frame, position = parse_points(table, faults)
     scale = check_spacing(spacing, position.shape[1])
     label = _parse_labels(table, frame, faults)
     columns = {
@@ -195,11 +191,18 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     return detections
 
 
-def parse_positions(table: Table, faults: Faults) -> NDArray[np.float64]:
-    """(n, 2 or 3) positions; z is dropped if it is 0 everywhere, as of TrackMate in 2D."""
+def parse_points(
+    table: Table, faults: Faults
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(n,) frames, and (n, 2 or 3) positions, of a table that must have rows."""
+    if not len(table):
+        raise InputError(
+            f"{table.where} has no rows; expected one for each cell and frame"
+        )
+    frame = table.parse_integers("frame", faults, least=0)
+    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
     axes = [table.parse_numbers(axis, faults) for axis in "zyx" if axis in table]
-    is_flat = len(axes) == 3 and not axes[0].any()
-    return np.column_stack(axes[1:] if is_flat else axes)
+    return frame, drop_flat_depth(np.column_stack(axes))
 
 
 def _parse_labels(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Indices
+from clew.tracking.frames import choose_channel
 from clew.utils.storage import write_bytes
 
 CHANNELS = "CS"
@@ -531,15 +532,15 @@ class Layout:
         Number of axes within a page.
     time : int or None
         The axis of time, if there is one.
-    channel : int or None
-        The channel that is read, if there are several.
+    channel : int
+        The channel that is read.
     """
 
     axes: str
     shape: tuple[int, ...]
     page_ndim: int
     time: int | None
-    channel: int | None
+    channel: int
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
@@ -575,7 +576,7 @@ class Layout:
             index[self.time] = t
         channel_axis = self.channel_axis
         if channel_axis is not None and channel_axis < self.n_page_axes:
-            index[channel_axis] = self.channel or 0
+            index[channel_axis] = self.channel
         shape = self.shape[: self.n_page_axes]
         numbers = np.arange(math.prod(shape)).reshape(shape)
         return np.atleast_1d(numbers[tuple(index)]).ravel()
@@ -585,7 +586,7 @@ class Layout:
         axis = self.channel_axis
         if axis is not None and axis >= self.n_page_axes:  # within each page
             axis_of_pages = axis - self.n_page_axes + 1
-            pages = np.take(pages, self.channel or 0, axis=axis_of_pages)
+            pages = np.take(pages, self.channel, axis=axis_of_pages)
         return pages.reshape(self.frame_shape)
 
 
@@ -617,7 +618,17 @@ def parse_layout(tiff: Any, path: Path, channel: int | None, *, stack: bool) -> 
     if axes.replace("S", "")[-2:] != "YX" or n_channel_axes > 1:
         expected = "expected (y, x) last, and one axis of channels at most"
         _raise_axes(path, axes, shape, expected)
-    channel = _check_channel(path, axes, shape, channel, stack)
+    n_channels = math.prod(
+        n for axis, n in zip(axes, shape, strict=True) if axis in CHANNELS
+    )
+    channel = choose_channel(
+        path,
+        n_channels,
+        channel,
+        f"{axes} with the shape {shape}",
+        f", and if the axis is {'time' if stack else 'depth'}, save the file with axes "
+        "that say so",
+    )
     others = [at for at, axis in enumerate(axes) if axis not in "YXCS"]
     time = None
     if stack and others:  # the first axis is time unless another is named so
@@ -630,33 +641,6 @@ def parse_layout(tiff: Any, path: Path, channel: int | None, *, stack: bool) -> 
         )
         _raise_axes(path, axes, shape, f"expected {expected}")
     return Layout(axes, shape, page_ndim, time, channel)
-
-
-def _check_channel(
-    path: Path, axes: str, shape: tuple[int, ...], channel: int | None, stack: bool
-) -> int | None:
-    """Check the channel to read; None if there is only one."""
-    counts = [n for axis, n in zip(axes, shape, strict=True) if axis in CHANNELS]
-    count = counts[0] if counts else 1
-    if count == 1:
-        if channel not in (None, 0):
-            raise InputError(f"{path} has one channel; there is no channel {channel}")
-        return None
-    if channel is None:
-        other = "time" if stack else "depth"
-        _raise_axes(
-            path,
-            axes,
-            shape,
-            "expected one channel. Choose one of raw images by --channel N, 0 to "
-            f"{count - 1} (channel=N in Python); label images have one only, and if "
-            f"the axis is {other}, save the file with axes that say so",
-        )
-    if not 0 <= channel < count:
-        raise InputError(
-            f"{path} has the channels 0 to {count - 1}; there is no channel {channel}"
-        )
-    return channel
 
 
 def _insert_ome_channels(

@@ -40,7 +40,7 @@ from clew.tracking.io.result_tables import PIECE
 from clew.tracking.io.tables import (
     PARQUET,
     POSITIONS,
-    parse_positions,
+    parse_points,
     read_table,
     rename_axes,
 )
@@ -111,12 +111,8 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
             form = CELL_PARENTS if _has_parents_of_cells(path) else CLEW
     kind = "node" if "node" in form.names else "track"
     table = read_table(path, form.aliases, ("frame", kind, "y", "x"), form.rename)
-    if not len(table):
-        raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
-    frame = table.parse_integers("frame", faults, least=0)
-    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    position = parse_positions(table, faults)
+    frame, position = parse_points(table, faults)
     if kind == "node":
         return _link_cells(path, form, table, frame, position, faults)
     return _join_tracks(path, source, form, table, frame, position, faults)

@@ -144,11 +144,10 @@ def read_trackmate(path: Path) -> PointLineage:
             f"{path} has spots, but no tracks; link them in TrackMate, and save again"
         )
     links = make_links(str(path), spot, frame, edges)
-    position = np.column_stack(axes if axes[0].any() else axes[1:])
     is_false = [attributes.get(FALSE) == "1" for attributes in handler.spots]
     return make_lineage_of_links(
         frame,
-        position,
+        np.column_stack(axes),
         links,
         str(path),
         is_false=np.array(is_false, dtype=bool),

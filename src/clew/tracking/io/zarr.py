@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
+from clew.tracking.frames import choose_channel
 from clew.tracking.io.formats import STORE_FILES
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
 from clew.tracking.io.zarr_chunks import check_chunk_sizes
@@ -316,7 +317,7 @@ def _make_frames(
     if min(array.shape) < 1:
         raise InputError(f"{path} has no frames: its shape is {array.shape}")
     sizes = dict(zip(axes, array.shape, strict=True))
-    channel = _check_channel(path, lengths, sizes.get("c", 1), channel)
+    channel = choose_channel(path, sizes.get("c", 1), channel, lengths)
     # a plain array keeps a depth of one, as its axes have no names
     has_flat_depth = sizes.get("z") == 1 and component != ""
     kept = [axis for axis in axes if axis in "zyx"]
@@ -357,21 +358,6 @@ def _check_size(
         raise InputError(
             f"{path} declares {what} of {size:,} bytes; clew reads up to {limit:,}"
         )
-
-
-def _check_channel(path: Path, lengths: str, count: int, channel: int | None) -> int:
-    """Check the number of the channel to read."""
-    if channel is None and count > 1:
-        raise InputError(
-            f"{path} has {count} channels (axes {lengths}); choose one of raw images "
-            f"by --channel N, 0 to {count - 1} (channel=N in Python); label images "
-            "have one only"
-        )
-    if channel is not None and not 0 <= channel < count:
-        raise InputError(
-            f"{path} has the channels 0 to {count - 1}; there is no channel {channel}"
-        )
-    return channel or 0
 
 
 def _check_chunks(path: Path, component: str, array: Any, time_axis: int) -> None:
