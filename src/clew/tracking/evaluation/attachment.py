@@ -239,17 +239,14 @@ def _has_every_detection(
     return n_attached >= COMPLETE_SHARE * n
 
 
-def decide_completeness(
-    lineage: CtcLineage | PointLineage,
-    attachment: Attachment,
-    is_complete: bool | None = None,
-) -> tuple[bool, str]:
-    """Decide whether a lineage has all cells of its movie.
+def find_completeness(
+    lineage: CtcLineage | PointLineage, is_complete: bool | None = None
+) -> tuple[bool, str] | None:
+    """Find out whether a lineage has all cells of its movie, without looking at them.
 
     Parameters
     ----------
     lineage : CtcLineage or PointLineage
-    attachment : Attachment
     is_complete : bool, optional
         What the user says.
 
@@ -257,18 +254,31 @@ def decide_completeness(
     -------
     is_complete : bool
     reason : str
-        In words.
+        In words. None instead of both if the user, the format and the file do not say.
     """
     if is_complete is not None:
         return is_complete, "as you say"
     if isinstance(lineage, CtcLineage):
-        return True, "as the Cell Tracking Challenge defines it"
+        return True, "by its format"
     if lineage.is_complete is not None:
         return lineage.is_complete, "as the file says"
-    if lineage.made_from is not None:
-        return True, "a result of clew"
     if not lineage.has_parents:
         return False, "it has no parents, so divisions are unknown"
+    return None
+
+
+def decide_completeness(
+    lineage: CtcLineage | PointLineage,
+    attachment: Attachment,
+    is_complete: bool | None = None,
+) -> tuple[bool, str]:
+    """As `find_completeness`; else judge by the detections that the lineage has."""
+    known = find_completeness(lineage, is_complete)
+    if known is not None:
+        return known
+    assert isinstance(lineage, PointLineage)  # others say it by their format
+    if lineage.made_from is not None:
+        return True, "a result of clew"
     if lineage.n_estimated is not None:
         share = len(lineage.frame) / max(lineage.n_estimated, 1.0)
         reason = f"it has {share:.0%} of the estimated number of cells"

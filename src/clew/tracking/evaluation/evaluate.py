@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.errors import DataWarning, InputError
 from clew.parallel import Executor, Progress
+from clew.tracking.evaluation.attachment import find_completeness
 from clew.tracking.evaluation.challenge import Scores, score_matched_frames
 from clew.tracking.evaluation.matching import (
     MIN_MATCHED_SHARE,
@@ -307,13 +308,10 @@ def _decide_completeness(
     truth: FileLineage, result: FileLineage | Lineage, is_complete: bool | None
 ) -> tuple[bool, str]:
     """Decide whether a truth has all cells; also say why."""
-    if isinstance(truth, CtcLineage) or is_complete is not None:
-        words = "as you say" if is_complete is not None else "by its format"
-        return is_complete is not False, words
-    if truth.is_complete is not None:
-        return truth.is_complete, "as the file says"
-    if not truth.has_parents:
-        return False, "it has no parents, so divisions are unknown"
+    known = find_completeness(truth, is_complete)
+    if known is not None:
+        return known
+    assert isinstance(truth, PointLineage)  # others say it by their format
     n_cells = truth.n_estimated
     if n_cells is None:
         lengths = result.tracks.end - result.tracks.begin + 1

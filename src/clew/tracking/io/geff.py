@@ -30,7 +30,7 @@ import zarr
 from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError, StoreError
-from clew.learning.task import Array, Mask
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import (
     BY_NAME,
@@ -171,31 +171,24 @@ def _write_lineage(
     events = lineage.events
     source, target, row = lineage.edges
     is_false = find_false_detections(lineage.tracks)
-    axes = AXES[-lineage.position.shape[1] :]
-    properties = {"t": _make_property(lineage.frame)}
-    properties |= _make_position_properties(axes, lineage.position)
-    properties |= {
-        "seg_id": _make_property(lineage.label),
-        "track_id": _make_property(lineage.track),
-        "tracklet_id": _make_property(number_segments(lineage)),
-        "lineage_id": _make_property(label_components(n, source, target) + 1),
-        RECOVERED: _make_property(
-            lineage.columns.get(RECOVERED, np.zeros(n)).astype(bool)
-        ),
-        FALSE: _make_property(
-            is_false[np.searchsorted(lineage.tracks.id, lineage.track)]
-        ),
+    recovered = lineage.columns.get(RECOVERED, np.zeros(n))
+    nodes = {
+        "t": lineage.frame,
+        **_name_axes(lineage.position),
+        "seg_id": lineage.label,
+        "track_id": lineage.track,
+        "tracklet_id": number_segments(lineage),
+        "lineage_id": label_components(n, source, target) + 1,
+        RECOVERED: recovered.astype(bool),
+        FALSE: is_false[np.searchsorted(lineage.tracks.id, lineage.track)],
     }
+    lone = {}
     for event, cells in (
         (Event.APPEAR, lineage.targets),
         (Event.DISAPPEAR, lineage.sources),
     ):
         is_kind = events.event == event
-        confidence = np.zeros(n)
-        confidence[cells[is_kind, 0]] = lineage.confidence[is_kind]
-        missing = np.ones(n, dtype=bool)
-        missing[cells[is_kind, 0]] = False
-        properties[NODE_CONFIDENCE[event]] = _make_property(confidence, missing)
+        lone[event] = cells[is_kind, 0], lineage.confidence[is_kind]
     extra = {
         "n_frames": lineage.n_frames,
         "events": [str(event) for event in Event],
@@ -205,23 +198,31 @@ def _write_lineage(
         extra["movie"] = movie.name
     if movie is not None and movie.spacing is not None:
         extra["spacing"] = list(movie.spacing)
-    metadata = _make_metadata(
-        axes,
-        extra,
-        track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
-        related_objects=_relate_masks(masks),
-    )
     order = np.argsort(events.frame[row], kind="stable")
     row = row[order]
-    edge_properties = {
-        EVENT: _make_property(events.event[row]),
-        CONFIDENCE: _make_property(lineage.confidence[row]),
+    edges: dict[str, NDArray[Any]] = {
+        EVENT: events.event[row],
+        CONFIDENCE: lineage.confidence[row],
     }
     if lineage.probability is not None and len(row):
-        edge_properties[PROBABILITY] = _make_property(lineage.probability[row])
-    ids = np.arange(n, dtype=np.uint64)
-    ends = np.column_stack([source[order], target[order]]).astype(np.uint64)
-    _write_arrays(path, ids, properties, ends, edge_properties, metadata)
+        edges[PROBABILITY] = lineage.probability[row]
+    related = None
+    if masks is not None:
+        related = [
+            geff_spec.RelatedObject(type="labels", path=masks, node_prop="track_id")
+        ]
+    ends = np.column_stack([source[order], target[order]])
+    tracks = {"tracklet": "tracklet_id", "lineage": "lineage_id"}
+    _write_graph(
+        path,
+        nodes,
+        lone,
+        ends,
+        edges,
+        extra,
+        track_node_props=tracks,
+        related_objects=related,
+    )
 
 
 def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) -> None:
@@ -251,25 +252,21 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     row, first, second = np.nonzero(is_link)
     links = np.column_stack([sources[row, first], targets[row, second]])
 
-    axes = AXES[-movie.ndim :]
-    properties = {
-        "t": _make_property(nodes[:, 0] + movie.first),
-        "seg_id": _make_property(nodes[:, 1]),
-    }
-    properties |= _make_position_properties(axes, _locate_nodes(movie, nodes))
     is_false = np.zeros(len(nodes), dtype=bool)
     is_false[node[events.is_false].max(axis=1)] = True
-    events = events.to_lineage_kinds()
-    for event, name in NODE_CONFIDENCE.items():
-        missing = np.ones(len(nodes), dtype=bool)
-        only_cell = node[events.event == event].max(axis=1)
-        missing[only_cell] = False
-        properties[name] = _make_property(np.full(len(nodes), np.inf), missing)
-    properties[FALSE] = _make_property(is_false)
-    edge_properties = {
-        EVENT: _make_property(events.event[row]),
-        CONFIDENCE: _make_property(np.full(len(row), np.inf)),
+    columns = {
+        "t": nodes[:, 0] + movie.first,
+        "seg_id": nodes[:, 1],
+        **_name_axes(_locate_nodes(movie, nodes)),
+        FALSE: is_false,
     }
+    events = events.to_lineage_kinds()
+    certain = np.array(np.inf)
+    lone = {
+        event: (node[events.event == event].max(axis=1), certain)
+        for event in NODE_CONFIDENCE
+    }
+    edges = {EVENT: events.event[row], CONFIDENCE: np.full(len(row), np.inf)}
     extra = {
         "n_frames": movie.first + movie.n_frames,
         "partial": True,
@@ -277,14 +274,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         "spacing": list(movie.spacing),
         COMPLETE: True,
     }
-    _write_arrays(
-        path,
-        np.arange(len(nodes), dtype=np.uint64),
-        properties,
-        links.astype(np.uint64).reshape(-1, 2),
-        edge_properties,
-        _make_metadata(axes, extra),
-    )
+    _write_graph(path, columns, lone, links, edges, extra)
 
 
 def _locate_nodes(movie: Movie, nodes: NDArray[np.int64]) -> Array:
@@ -311,49 +301,74 @@ def _list_denied(annotations: Annotations, first: int) -> list[dict[str, Any]]:
     ]
 
 
-def _make_property(
-    values: NDArray[Any], missing: Mask | None = None
-) -> dict[str, NDArray[Any] | None]:
-    """Wrap a column for the geff library; `missing` marks nodes without a value."""
-    return {"values": np.ascontiguousarray(values), "missing": missing}
+def _name_axes(position: Array) -> dict[str, Array]:
+    """Columns of positions (n, ndim) by their axes."""
+    return dict(zip(AXES[-position.shape[1] :], position.T, strict=True))
 
 
-def _make_position_properties(
-    axes: Iterable[str], position: Array
-) -> dict[str, dict[str, NDArray[Any] | None]]:
-    """One property for each axis of positions (n, ndim)."""
-    columns = zip(axes, position.T, strict=True)
-    return {axis: _make_property(column) for axis, column in columns}
+def _write_graph(
+    path: Path,
+    nodes: Mapping[str, NDArray[Any]],
+    lone: Mapping[Event, tuple[Indices, Array]],
+    ends: Indices,
+    edges: Mapping[str, NDArray[Any]],
+    extra: Mapping[str, Any],
+    **metadata: Any,
+) -> None:
+    """Write a graph with every chunk, so that a missing chunk was lost.
 
-
-def _relate_masks(path: str | None) -> list[Any] | None:
-    """Metadata of the label images that belong to a graph."""
-    if path is None:
-        return None
-    return [geff_spec.RelatedObject(type="labels", path=path, node_prop="track_id")]
-
-
-def _make_metadata(
-    axes: Iterable[str], extra: Mapping[str, Any], **more: Any
-) -> geff.GeffMetadata:
-    """Metadata of a graph; the library adds those of the properties."""
-    time = geff_spec.Axis(name="t", type="time", unit="frame")
-    # positions are physical
-    space = [geff_spec.Axis(name=axis, type="space", scale=1.0) for axis in axes]
-    return geff.GeffMetadata(
-        directed=True,
-        axes=[time, *space],
-        node_props_metadata={},
-        edge_props_metadata={},
-        extra={"clew": dict(extra)},
-        **more,
-    )
-
-
-def _write_arrays(path: Path, *arrays: Any) -> None:
-    """Write with every chunk, so that a missing chunk was lost."""
+    Parameters
+    ----------
+    path : Path
+    nodes, edges : mapping of ndarray
+        Columns of nodes (n,) and of edges (m,).
+    lone : mapping
+        Nodes of the events without an edge, and their confidence.
+    ends : ndarray of shape (m, 2)
+        Nodes of each edge.
+    extra : mapping
+        Metadata of clew.
+    **metadata
+        Further metadata of the geff library, which adds those of the properties.
+    """
+    n = len(nodes["t"])
+    properties = _make_properties(nodes)
+    for event, (rows, confidence) in lone.items():
+        values = np.zeros(n)
+        values[rows] = confidence
+        missing = np.ones(n, dtype=bool)
+        missing[rows] = False
+        properties[NODE_CONFIDENCE[event]] = {"values": values, "missing": missing}
+    axes = [geff_spec.Axis(name="t", type="time", unit="frame")]
+    axes += [  # positions are physical
+        geff_spec.Axis(name=axis, type="space", scale=1.0)
+        for axis in AXES
+        if axis in nodes
+    ]
     with zarr.config.set({"array.write_empty_chunks": True}):
-        geff.core_io.write_arrays(path, *arrays)
+        geff.core_io.write_arrays(
+            path,
+            np.arange(n, dtype=np.uint64),
+            properties,
+            ends.astype(np.uint64).reshape(-1, 2),
+            _make_properties(edges),
+            geff.GeffMetadata(
+                directed=True,
+                axes=axes,
+                node_props_metadata={},
+                edge_props_metadata={},
+                extra={"clew": dict(extra)},
+                **metadata,
+            ),
+        )
+
+
+def _make_properties(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Wrap columns without missing values for the geff library."""
+    return {
+        name: {"values": np.ascontiguousarray(column), "missing": None}
+        for name, column in columns.items()
+    }
 
 
 def read_geff(path: str | Path) -> GeffGraph:
