@@ -283,8 +283,9 @@ def ascent_cold(problem: Problem) -> Solution:
 def ascent_warm(problem: Problem) -> Solution:
     """From the α and the inner products of the bounds but the newest, as after `Bundle.add`."""
     bundle, whole = problem.solved.copy(), problem.bundle
-    new = np.arange(len(bundle), len(whole))
-    bundle.extend(whole.slopes.csr[new], whole.offsets[new], whole.group[new])
+    slopes = whole.slopes
+    for k in range(len(bundle), len(whole)):
+        bundle.extend(slopes[[k]], whole.offsets[[k]], whole.group[[k]])
     w = solve_model_update(
         bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent"
     ).w
@@ -330,7 +331,7 @@ def piqp_primal(problem: Problem) -> Solution:
     """Over (w, ξ), in the units in which clew gives it to Clarabel."""
     bundle, v = problem.bundle, problem.v
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
-    unit = float(np.sqrt(bundle.slopes.squared_norms().max())) or 1.0
+    unit = float(np.sqrt(bundle.squared_norms().max())) or 1.0
     height = max(1.0, float(np.abs(bundle.offsets).max()))
     curvature = np.concatenate(
         [np.full(d, problem.lam / unit**2 * height), np.zeros(g)]
@@ -338,7 +339,7 @@ def piqp_primal(problem: Problem) -> Solution:
     minus_slack = sp.csr_array(
         (-np.ones(k), (np.arange(k), bundle.group)), shape=(k, g)
     )
-    rows = sp.csc_matrix(sp.hstack([bundle.slopes.csr / unit, minus_slack]))
+    rows = sp.csc_matrix(sp.hstack([bundle.slopes / unit, minus_slack]))
     solver = piqp.SparseSolver()
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-9
     solver.settings.eps_duality_gap_abs = solver.settings.eps_duality_gap_rel = 1e-9
@@ -356,7 +357,7 @@ def piqp_primal(problem: Problem) -> Solution:
 def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
     """Matrix, linear term, and sums by group of min_α ½ <α, Qα> − <b − Av/λ, α>; all divided by `height`."""
     bundle, v, lam = problem.bundle, problem.v, problem.lam
-    k, slopes = len(bundle), bundle.slopes.csr
+    k, slopes = len(bundle), bundle.slopes
     quadratic = np.ascontiguousarray((slopes @ slopes.T).toarray()) / lam
     linear = (slopes @ v) / lam - bundle.offsets
     height = max(1.0, float(np.abs(bundle.offsets).max()))
@@ -370,8 +371,7 @@ def weights_of(problem: Problem, alpha: Array) -> Array:
     """Eq. 15, from α on the simplices."""
     bundle = problem.bundle
     return (
-        -(problem.v + bundle.slopes.combine(project_to_simplices(alpha, bundle)))
-        / problem.lam
+        -(problem.v + bundle.combine(project_to_simplices(alpha, bundle))) / problem.lam
     )
 
 

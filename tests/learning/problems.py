@@ -145,6 +145,25 @@ def fill(bundle: Bundle, slopes, offsets) -> None:
         bundle.extend(sp.csr_array(a), b, np.arange(bundle.n_groups))
 
 
+def check_products(bundle: Bundle) -> None:
+    """What the bundle knows of inner products within the groups is what the slopes say."""
+    bundle.multiply()
+    b, slopes = bundle.bounds, bundle.slopes.toarray()
+    for g in range(bundle.n_groups):
+        inside = np.flatnonzero(bundle.group == g)
+        assert b.sizes[g] == len(inside)
+        members = b.members[b.first[g] : b.first[g] + b.sizes[g]]
+        np.testing.assert_array_equal(members, inside)
+        places = np.arange(len(inside))
+        places = b.start[g] + places[:, None] * b.room[g] + places
+        expected = slopes[inside] @ slopes[inside].T
+        np.testing.assert_allclose(
+            b.products[places],
+            expected,
+            atol=1e-9 * (1 + np.abs(expected).max(initial=0)),
+        )
+
+
 def model_value(bundle: Bundle, v, lam, regulariser, w) -> float:
     """What a model update minimises, at w."""
     return lam * omega(w, regulariser) + float(v @ w) + float(bundle.values(w).sum())

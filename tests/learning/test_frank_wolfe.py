@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from .problems import (
     assignment_task,
     cases,
     chain_task,
+    check_products,
     fully_annotated,
     minimum_over_list,
     precision,
@@ -41,6 +43,7 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False, loss=HINGE
         np.arange(task.n_examples) if groups is None else groups,
         None,
         reward,
+        order=task.column_order,
     )
     bundle.start_at_base()
     oracle = None
@@ -55,38 +58,22 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False, loss=HINGE
     ).ravel()
 
 
-def check_products(bundle):
-    """What the passes know of inner products within the groups is what the slopes say."""
-    gram, slopes = bundle.inner_products(), bundle.slopes.csr.toarray()
-    for g in range(bundle.n_groups):
-        inside = np.flatnonzero(bundle.group == g)
-        places = (
-            gram.start[g]
-            + gram.slot[inside][:, None] * gram.size[g]
-            + gram.slot[inside]
-        )
-        np.testing.assert_allclose(
-            gram.blocks[places], slopes[inside] @ slopes[inside].T, atol=1e-9
-        )
-
-
 def check_pass(task, point, v, lam, rng):
     """One pass: α stays on the simplices, w stays w(α), the dual value does not fall and lies under the primal."""
     bundle = point.bundle
     loss = HINGE if point.oracle is None else point.oracle.loss
-    before = point.set.dual_value()
+    before = point.dual_value()
     point.run_pass(rng)
-    value = point.set.dual_value()
+    value = point.dual_value()
     assert value >= before - 1e-9 * (1 + abs(before))
-    point.set.store_bounds()
     assert (bundle.alpha >= 0).all()
     np.testing.assert_allclose(
         np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9
     )
-    w = point.set.weights
+    w = point.weights
     np.testing.assert_allclose(
         w,
-        -(v + bundle.shared[0] + bundle.slopes.combine(bundle.alpha)) / lam,
+        -(v + bundle.shared[0] + bundle.combine(bundle.alpha)) / lam,
         atol=1e-7,
     )
     assert value == pytest.approx(dual_value(bundle, v, lam, bundle.alpha), abs=1e-7)
@@ -115,15 +102,15 @@ def test_proximal_dual_value_lies_under_the_proximal_objective(loss):
     assert point.add_proximal_term(rng.normal(size=len(v)))
     for _ in range(20):
         point.run_pass(rng)
-        moved = point.set.weights
+        moved = point.weights
         point.set_linear_term(v)
-        np.testing.assert_allclose(point.set.weights, moved, atol=1e-9)
-        center = point.set.layout.vector_out(point.set.center)
+        np.testing.assert_allclose(point.weights, moved, atol=1e-9)
+        center = point.bundle.restore(point.center)
         for w in (moved, center, rng.normal(size=len(v))):
             objective = lam / 2 * w @ w + v @ w
             objective += convex_part(task, loss, w).values.sum()
-            proximal = objective + point.set.pull / 2 * np.sum((w - center) ** 2)
-            assert point.set.dual_value() <= proximal * (1 + 1e-9)
+            proximal = objective + point.pull / 2 * np.sum((w - center) ** 2)
+            assert point.dual_value() <= proximal * (1 + 1e-9)
 
 
 @examples(30)
@@ -227,13 +214,12 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ, loss):
     bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
     point.set_linear_term(-lam * w - bundle.shared[0])
     point.run_pass(np.random.default_rng(0))
-    point.set.store_bounds()
     linear = convex_part(task, loss, w)
     expected = subtract_sparse(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
         g = bundle.group[k]
         np.testing.assert_allclose(
-            bundle.slopes.csr[[k]].toarray()[0], expected[g], atol=1e-9
+            bundle.slopes[[k]].toarray()[0], expected[g], atol=1e-9
         )
         assert bundle.offsets[k] == pytest.approx(
             linear.offsets[g] - bundle.base_offsets[g]
@@ -267,10 +253,10 @@ def test_bounds_that_follow_another_completion_are_bounds(
     for _ in range(2):
         check_pass(task, point, v, lam, rng)
     if unknown:
-        point.set.load_bounds()
+        point.bundle.bounds.tags[:] = -1
     w = rng.normal(size=task.n_features)
     reward = concave_part(task, loss, w)
-    point.oracle.follow(point.set, w)
+    point.oracle.follow(point.bundle, w)
     point.bundle.set_base(reward)
     v = -np.asarray(reward.features.sum(axis=0)).ravel()
     point.set_linear_term(v)
@@ -287,29 +273,31 @@ def test_w_stays_where_it_was_when_bounds_follow():
     point.set_linear_term(v)
     for _ in range(5):
         point.run_pass(np.random.default_rng(0))
-    before, w = point.set.weights, np.zeros(task.n_features)
+    before, w = point.weights, np.zeros(task.n_features)
     w[2 * 4 + 1] = (
         1.0  # label 2 for the nodes that are not annotated, both of which have input 1
     )
     reward = concave_part(task, HINGE, w)
     assert (abs(reward.features - point.bundle.base).max(axis=1).toarray() > 0).all()
-    point.oracle.follow(point.set, w)
+    point.oracle.follow(point.bundle, w)
     point.bundle.set_base(reward)
     point.set_linear_term(-np.asarray(reward.features.sum(axis=0)).ravel())
-    np.testing.assert_allclose(point.set.weights, before, atol=1e-7)
+    np.testing.assert_allclose(point.weights, before, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_layout_is_a_permutation(name):
+def test_the_order_of_columns_is_a_permutation(name):
     task = forest_task(name, 3)
-    oracle = task.online(np.zeros(task.n_features), HINGE)
-    columns = np.arange(task.n_features)
     np.testing.assert_array_equal(
-        oracle.columns_out(oracle.columns_in(columns)), columns
+        np.sort(task.column_order), np.arange(task.n_features)
     )
+    bundle = Bundle(task.n_features, np.arange(2), order=task.column_order)
     w = np.random.default_rng(0).normal(size=task.n_features)
-    np.testing.assert_array_equal(oracle.vector_in(w)[oracle.columns_in(columns)], w)
-    np.testing.assert_array_equal(oracle.vector_out(oracle.vector_in(w)), w)
+    np.testing.assert_array_equal(bundle.restore(bundle.arrange(w)), w)
+    slopes = np.random.default_rng(1).normal(size=(2, task.n_features))
+    bundle.extend(sp.csr_array(slopes), np.zeros(2), np.arange(2))
+    np.testing.assert_array_equal(bundle.slopes.toarray(), slopes)
+    np.testing.assert_array_equal(bundle.rows.toarray(), slopes[:, task.column_order])
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -321,16 +309,15 @@ def test_passes_alone_close_the_gap(online):
     point.set_linear_term(v)
     for _ in range(60):
         point.run_pass(rng)
-    w = point.set.weights
+    w = point.weights
     primal = lam / 2 * w @ w + convex_part(task, HINGE, w).values.sum() + v @ w
-    assert primal - point.set.dual_value() <= 0.02 * primal
+    assert primal - point.dual_value() <= 0.02 * primal
 
 
 def test_little_memory_merges_bounds_and_keeps_the_lower_bound():
     task, lam = forest_task("chain", 1, known=1.0, dense=True, n=40), 0.5
     point, v = point_of(task, lam, online=True)
     point.bundle.memory = 40_000
-    point.set.load_bounds()
     point.set_linear_term(v)
     rng = np.random.default_rng(0)
     for _ in range(8):

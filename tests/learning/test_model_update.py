@@ -84,7 +84,7 @@ def test_the_minimum_is_that_of_a_general_solver(seed, solver):
         random_bundle(rng, n_groups=2, n_features=3, per_group=4),
         rng.normal(size=3),
     )
-    A, b, group = bundle.slopes.csr.toarray(), bundle.offsets, bundle.group
+    A, b, group = bundle.slopes.toarray(), bundle.offsets, bundle.group
     reference = minimize(
         lambda z: 0.4 * z[:3] @ z[:3] + v @ z[:3] + z[3:].sum(),
         np.concatenate([np.zeros(3), [10.0, 10.0]]),
@@ -102,7 +102,7 @@ def l1_minimum(bundle, v, lam, radius):
     """The same linear programme by another road: |w| ≤ t instead of w = p − q."""
     d, g = bundle.n_features, bundle.n_groups
     A, slack, eye = (
-        bundle.slopes.csr.toarray(),
+        bundle.slopes.toarray(),
         np.eye(bundle.n_groups)[bundle.group],
         np.eye(bundle.n_features),
     )
@@ -207,7 +207,7 @@ def test_an_l1_model_with_one_bound_is_held_by_the_radius():
 
 def test_a_group_without_dual_weights_starts_at_its_newest_bound():
     bundle = random_bundle(np.random.default_rng(0), n_groups=2, per_group=3)
-    bundle.alpha = np.where(bundle.group == 0, 0.2, 0.0)
+    bundle.alpha[:] = np.where(bundle.group == 0, 0.2, 0.0)
     alpha = normalize_dual_weights(bundle)
     np.testing.assert_allclose(alpha[bundle.group == 0], 1 / 3)
     np.testing.assert_allclose(alpha[bundle.group == 1], [0, 0, 1])

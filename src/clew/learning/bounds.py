@@ -14,12 +14,24 @@ from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning import gram
+from clew.learning._bundle_kernels import (
+    Bounds,
+    copy_products,
+    find_highest,
+    keep_products,
+    make_scratch,
+    multiply_bounds,
+    visit_groups,
+)
 from clew.learning.losses import LinearBounds
-from clew.learning.sparse_rows import ENTRY_BYTES, ROW_BYTES, Rows, subtract_sparse
-from clew.learning.task import Array, Indices, Mask, Matrix, dot
+from clew.learning.sparse_rows import subtract_sparse
+from clew.learning.task import Array, Indices, Kept, Mask, Matrix, dot
+
+ENTRY_BYTES = 12
+"""Bytes of an entry: value and column."""
 
 EXPECTED_BOUNDS = 2
 """Bounds per group that must fit into memory at the size of the first ones.
@@ -32,10 +44,12 @@ ONLINE_SHARE = 0.25
 """Share of that size if the argmax handles one example at a time.
 
 Then w has moved before most examples are visited, so that their first bounds are as
-short as later ones. `WorkingSet.reserve` enforces the memory limit in any case.
+short as later ones. `Bundle.make_room` enforces the memory limit in any case.
 """
-BOUND_BYTES = ROW_BYTES + 32
-"""Bytes of a bound beside its entries: offset, group, dual weight, idle count."""
+BOUND_BYTES = 40
+"""Bytes of a bound beside its entries: their start, offset, group, α, idle count."""
+SPARE = 1.25
+"""Capacity over need when arrays of bounds are reallocated."""
 PEAK = 2.25
 """Peak memory over need, while arrays are copied into larger ones."""
 
@@ -156,21 +170,20 @@ class Bundle:
     """Bounds ⟨base_g + a_k, w⟩ + base_offset_g + b_k under the sum of C_n over group g.
 
     The bounds of a group share most of their features, so that `base`, any linear
-    function such as the reward's, is stored once.
+    function such as the reward's, is stored once. Bounds are stored in arrays with
+    spare capacity, which compiled code reads and writes (`bounds`).
 
-    Attributes
+    Parameters
     ----------
-    slopes : Rows of shape (n_bounds, n_features)
-        Sparse differences a_k from the base.
-    offsets : ndarray of shape (n_bounds,)
-        Differences b_k from the offset of the base.
-    group : ndarray of shape (n_bounds,)
-    alpha : ndarray of shape (n_bounds,)
-        Dual weights of Theorem 1, which sum to one in each group.
-    idle : ndarray of shape (n_bounds,)
-        Model updates since alpha was last positive.
+    n_features : int
+    group_of : ndarray of shape (n_examples,)
+    keys : sequence of bytes, optional
+        Fingerprints of the examples.
+    base : LinearBounds, optional
     memory : int
         Limit in bytes, including copies while arrays are replaced.
+    order : ndarray of shape (n_features,), optional
+        Order of the stored columns, see `Task.column_order`.
     """
 
     def __init__(
@@ -180,27 +193,77 @@ class Bundle:
         keys: Sequence[bytes] | None = None,
         base: LinearBounds | None = None,
         memory: int = UNLIMITED,
+        order: Indices | None = None,
     ) -> None:
         self.n_features = n_features
         self.group_of = group_of
         self.n_groups = int(group_of.max()) + 1
         self.keys = None if keys is None else group_keys(group_of, keys)
         self.memory = memory
+        self.order = order
+        self.place: Indices | None = None
+        if order is not None:
+            self.place = np.empty_like(order)
+            self.place[order] = np.arange(n_features)
         self.base = sp.csr_array((self.n_groups, n_features))
         self.base_offsets = np.zeros(self.n_groups)
         if base is not None:
-            self.base = sum_rows_by_group(sp.csr_array(base.features), group_of)
-            self.base_offsets = sum_by_group(base.offsets, group_of, self.n_groups)
-        self.slopes = Rows(n_features)
-        self.offsets: Array = np.zeros(0)
-        self.group: Indices = np.zeros(0, dtype=np.intp)
-        self.alpha: Array = np.zeros(0)
-        self.idle: Indices = np.zeros(0, dtype=np.intp)
+            self.set_base(base)
         self.added = 0
-        self._gram: gram.Gram | None = None
+        self.n_bounds = 0
+        self.n_multiplied = 0
+        """Number of the oldest bounds whose inner products are known."""
+        self.bounds: Bounds
+        nothing = np.zeros(0)
+        self._set_bounds(
+            sp.csr_array((0, n_features)), nothing, np.zeros(0, int), nothing
+        )
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return self.n_bounds
+
+    @property
+    def offsets(self) -> Array:
+        """(n_bounds,) differences b_k from the offset of the base."""
+        return self.bounds.offsets[: self.n_bounds]
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """(n_bounds,) group of each bound."""
+        return self.bounds.group[: self.n_bounds]
+
+    @property
+    def alpha(self) -> Array:
+        """(n_bounds,) dual weights of Theorem 1, which sum to one in each group."""
+        return self.bounds.alpha[: self.n_bounds]
+
+    @property
+    def idle(self) -> NDArray[np.int64]:
+        """(n_bounds,) updates since alpha was last positive."""
+        return self.bounds.idle[: self.n_bounds]
+
+    @property
+    def n_entries(self) -> int:
+        """Number of stored entries."""
+        return int(self.bounds.indptr[self.n_bounds])
+
+    @property
+    def rows(self) -> Matrix:
+        """(n_bounds, n_features) stored differences a_k, with columns in `order`."""
+        b = self.bounds
+        n = self.n_bounds
+        end = self.n_entries
+        content = (b.data[:end], b.indices[:end].view(np.int32), b.indptr[: n + 1])
+        return sp.csr_array(content, shape=(n, self.n_features))
+
+    @property
+    def slopes(self) -> Matrix:
+        """(n_bounds, n_features) differences a_k from the base."""
+        rows = self.rows
+        if self.order is None:
+            return rows
+        content = (rows.data, self.order[rows.indices], rows.indptr)
+        return sp.csr_array(content, shape=rows.shape)
 
     @property
     def shared(self) -> tuple[Array, float]:
@@ -218,26 +281,43 @@ class Bundle:
     def nbytes(self) -> int:
         """Bytes of the bounds, including all inner products."""
         return ENTRY_BYTES * int(self.base.nnz) + self._count_bytes(
-            self.slopes.n_entries, self.group
+            self.n_entries, self.bounds.sizes
         )
 
-    def _count_bytes(self, n_entries: int, group: Indices) -> int:
-        """Return the bytes of bounds with these entries and groups, without base."""
-        pairs = int((np.bincount(group, minlength=self.n_groups) ** 2).sum())
-        return ENTRY_BYTES * n_entries + BOUND_BYTES * len(group) + 8 * pairs
+    def _count_bytes(self, n_entries: int, sizes: NDArray[np.int64]) -> int:
+        """Return the bytes of bounds with these entries, without base.
+
+        `sizes` are the numbers of bounds in each group.
+        """
+        pairs = int((sizes**2).sum())
+        return ENTRY_BYTES * n_entries + BOUND_BYTES * int(sizes.sum()) + 8 * pairs
 
     def copy(self) -> Self:
-        """Return an independent bundle; arrays are replaced on change."""
-        return copy.copy(self)
+        """Return an independent bundle."""
+        bundle = copy.copy(self)
+        bundle.bounds = copy.deepcopy(self.bounds)
+        return bundle
+
+    def arrange(self, w: Array) -> Array:
+        """Return weights in the order of the stored columns."""
+        return w.copy() if self.order is None else w[self.order]
+
+    def restore(self, w: Array) -> Array:
+        """Return weights that are in the order of the stored columns in that of φ."""
+        return w.copy() if self.place is None else w[self.place]
 
     def sum_by_group(self, values: Array) -> Array:
         """Return (n_groups,) sums over the examples of each group."""
         return sum_by_group(values, self.group_of, self.n_groups)
 
+    def combine(self, alpha: Array) -> Array:
+        """Return (d,) Σ_k α_k a_k."""
+        return self.restore(np.asarray(self.rows.T @ alpha))
+
     def scores(self, w: Array) -> Array:
         """Return (n_bounds,) the value of each bound at w."""
         base = np.asarray(self.base @ w) + self.base_offsets
-        return np.asarray(base[self.group] + self.slopes.multiply(w) + self.offsets)
+        return np.asarray(base[self.group] + self.rows @ self.arrange(w) + self.offsets)
 
     def values(self, w: Array) -> Array:
         """Return (n_groups,) the model's values at w; −∞ for groups without bounds."""
@@ -263,19 +343,12 @@ class Bundle:
         value = self.sum_by_group(linear.values)
         model = self.values(w) if known is None else known
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
-        return self._append(
-            sum_rows_by_group(sp.csr_array(linear.features), self.group_of),
-            linear.offsets,
-            new,
-        )
+        if len(new):
+            slopes = sum_rows_by_group(sp.csr_array(linear.features), self.group_of)
+            self.extend(slopes[new], self.sum_by_group(linear.offsets)[new], new)
+        return len(new)
 
-    def _append(self, slopes: Matrix, offsets: Array, new: Indices) -> int:
-        """Add bounds of the groups `new`, given slopes (G, d) and offsets (N,)."""
-        if not len(new):
-            return 0
-        return self.extend(slopes[new], self.sum_by_group(offsets)[new], new)
-
-    def extend(self, slopes: Matrix, offsets: Array, group: Indices) -> int:
+    def extend(self, slopes: Matrix, offsets: Array, group: Indices) -> None:
         """Add one bound to each of these groups, within the memory limit.
 
         Parameters
@@ -285,17 +358,105 @@ class Bundle:
         group : ndarray of shape (n,)
         """
         fresh = subtract_sparse(slopes, self.base[group])
-        self.make_room(int(fresh.nnz), group)
-        n = len(group)
-        self.slopes = self.slopes.append(fresh)
-        self.offsets = np.concatenate(
-            [self.offsets, offsets - self.base_offsets[group]]
+        self.reserve(int(fresh.nnz), group)
+        self._append(fresh, offsets - self.base_offsets[group], group)
+        self.added += len(group)
+
+    def extend_where_higher(
+        self, slopes: Matrix, offsets: Array, values: Array, group: Indices, w: Array
+    ) -> None:
+        """Add the bounds that are above the others of their group.
+
+        Parameters
+        ----------
+        slopes : csr_array of shape (n, n_features)
+        offsets : ndarray of shape (n,)
+        values : ndarray of shape (n,)
+            Values of the bounds at w.
+        group : ndarray of shape (n,)
+        w : ndarray of shape (n_features,)
+            In the order of the stored columns.
+        """
+        highest = np.empty(len(group))
+        find_highest(self.bounds, group, w, highest, make_scratch(self.bounds, group))
+        base = self.base[group] @ self.restore(w) + self.base_offsets[group]
+        new = np.flatnonzero(values > base + highest + 1e-12 * (1 + np.abs(values)))
+        self.extend(slopes[new], offsets[new], group[new])
+
+    def visit_groups(
+        self, groups: Indices, w: Array, lam: float, steps: int, gaps: Array
+    ) -> None:
+        """Take pairwise Frank–Wolfe steps on the dual weights of groups in turn.
+
+        Parameters
+        ----------
+        groups : ndarray of int
+        w : ndarray of shape (n_features,)
+            w(α), in the order of the stored columns, which moves with α.
+        lam : float
+        steps : int
+            Largest number of steps per group.
+        gaps : ndarray of shape (n_groups,)
+            Receives the gap of each visited group before its steps.
+        """
+        self.multiply()
+        scratch = make_scratch(self.bounds, groups)
+        visit_groups(self.bounds, groups, w, lam, steps, gaps, scratch)
+
+    def _append(self, slopes: Matrix, offsets: Array, group: Indices) -> None:
+        """Write one bound for each of these groups, relative to the base."""
+        b = self.bounds
+        begin = self.n_entries
+        end = begin + int(slopes.nnz)
+        new = np.arange(self.n_bounds, self.n_bounds + len(group))
+        b.data[begin:end] = slopes.data
+        b.indices[begin:end] = (
+            slopes.indices if self.place is None else self.place[slopes.indices]
         )
-        self.group = np.concatenate([self.group, group])
-        self.alpha = np.concatenate([self.alpha, np.zeros(n)])
-        self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
-        self.added += n
-        return n
+        b.indptr[new + 1] = begin + slopes.indptr[1:]
+        b.offsets[new] = offsets
+        b.alpha[new] = 0.0
+        b.group[new] = group
+        b.idle[new] = 0
+        b.tags[new] = -1
+        b.members[b.first[group] + b.sizes[group]] = new
+        b.sizes[group] += 1
+        self.n_bounds += len(group)
+
+    def count_written(self, n_bounds: int, tags: Indices) -> None:
+        """Count the bounds up to `n_bounds`, which compiled code has added."""
+        new = slice(self.n_bounds, n_bounds)
+        self.bounds.tags[new] = tags
+        self.bounds.idle[new] = self.bounds.alpha[new] == 0
+        self.added += n_bounds - self.n_bounds
+        self.n_bounds = n_bounds
+        self.n_multiplied = n_bounds
+
+    def _set_bounds(
+        self, slopes: Matrix, offsets: Array, group: Indices, alpha: Array
+    ) -> None:
+        """Replace all bounds by these, relative to the base."""
+        n = len(offsets)
+        indices = slopes.indices if self.place is None else self.place[slopes.indices]
+        sizes = np.bincount(group, minlength=self.n_groups).astype(np.int64)
+        self.bounds = Bounds(
+            data=np.array(slopes.data, dtype=float),
+            indices=indices.astype(np.uint32),
+            indptr=slopes.indptr.astype(np.int64),
+            offsets=np.array(offsets, dtype=float),
+            alpha=np.array(alpha, dtype=float),
+            group=group.astype(np.int64),
+            idle=np.zeros(n, np.int64),
+            tags=np.full(n, -1, np.int64),
+            members=np.argsort(group, kind="stable").astype(np.int64),
+            first=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            room=sizes.copy(),
+            products=np.zeros(0),
+            start=np.cumsum(sizes**2) - sizes**2,
+        )
+        self.n_bounds = n
+        self.n_multiplied = 0
 
     def start_at_base(self) -> None:
         """Add the base as a bound with α = 1 to groups without dual weights.
@@ -314,9 +475,9 @@ class Bundle:
         minimum. A small weight is no sign of inactivity: at a flat optimum the bounds
         of a group share its weight in small parts.
         """
-        self.alpha = alpha
+        self.alpha[:] = alpha
         active = alpha > 0 if is_slack is None else (alpha > 0) & ~is_slack
-        self.idle = np.where(active, 0, self.idle + 1)
+        self.idle[:] = np.where(active, 0, self.idle + 1)
 
     def find_slack_bounds(self, w: Array, radius: float) -> Mask:
         """Find bounds below another bound of their group wherever ‖w' − w‖ ≤ radius.
@@ -329,104 +490,142 @@ class Bundle:
         is_slack : ndarray of bool of shape (n_bounds,)
         """
         scores = self.scores(w)
-        steepness = np.sqrt(self.slopes.squared_norms())
+        steepness = np.sqrt(self.squared_norms())
         # within the ball, a group's maximum is at least `assured`
         assured = np.full(self.n_groups, -np.inf)
         np.maximum.at(assured, self.group, scores - radius * steepness)
         rounding = 1e-9 * (1.0 + np.abs(scores))
         return np.asarray(scores + radius * steepness + rounding < assured[self.group])
 
-    def sorted_by_group(self) -> tuple[Indices, Indices]:
-        """Return bounds sorted by group, and (n_groups + 1,) starts of groups."""
-        return sort_by_group(self.group, self.n_groups)
+    def squared_norms(self) -> Array:
+        """Return (n_bounds,) ‖a_k‖²."""
+        b = self.bounds
+        sums = np.concatenate([[0.0], np.cumsum(b.data[: self.n_entries] ** 2)])
+        return np.asarray(np.diff(sums[b.indptr[: self.n_bounds + 1]]))
 
-    def inner_products(self) -> gram.Gram:
-        """Return ⟨a_j, a_k⟩ within the groups, computing each pair only once."""
-        self._gram = gram.update_gram(self._gram, self.slopes, *self.sorted_by_group())
-        return self._gram
-
-    def rebase(self) -> None:
-        """Make the bound with the largest α the base of its group; sort by group.
-
-        The initial base is the reward at the start. With few annotations the reward
-        changes between CCCP iterations, and differences from the old base fill up.
-        Differences from an active bound are sparse again.
-        """
-        members, first = self.sorted_by_group()
-        if not len(members):
+    def multiply(self) -> None:
+        """Compute the inner products within the groups that are not known yet."""
+        if self.n_multiplied == self.n_bounds:
             return
-        gram = self.inner_products()
-        alpha = normalize_dual_weights(self)
-        references = argmax_per_group(alpha, members, first)
-        unweighted = references < 0
-        chosen = np.where(unweighted, members[0], references)
-        shift = sp.csr_array(self.slopes.csr[chosen])
-        if unweighted.any():  # a group without bounds keeps its base
-            shift = sp.csr_array(sp.diags_array((~unweighted).astype(float)) @ shift)
-        offsets = np.where(unweighted, 0.0, self.offsets[chosen])
-        group = self.group[members]
-        self.slopes = Rows.of(subtract_sparse(self.slopes.csr[members], shift[group]))
-        self.offsets = self.offsets[members] - offsets[group]
-        self.base = sp.csr_array(self.base + shift)
-        self.base_offsets = self.base_offsets + offsets
-        self._gram = gram.relative_to(references).select(members)
-        self.group = group
-        self.alpha = self.alpha[members]
-        self.idle = self.idle[members]
-
-    def replace(
-        self,
-        slopes: Rows,
-        offsets: Array,
-        group: Indices,
-        alpha: Array,
-        idle: Indices,
-        products: gram.Gram,
-    ) -> None:
-        """Replace all bounds and their inner products, relative to the same bases."""
-        self.slopes = slopes
-        self.offsets = offsets
-        self.group = group
-        self.alpha = alpha
-        self.idle = idle
-        self._gram = products
+        if self.n_multiplied == 0:
+            size = int((self.bounds.room**2).sum())
+            self.bounds = self.bounds._replace(products=np.empty(size))
+        multiply_bounds(self.bounds, self.n_multiplied, np.zeros(self.n_features))
+        self.n_multiplied = self.n_bounds
 
     def set_base(self, base: LinearBounds) -> None:
-        """Set the base only; `replace` must provide slopes relative to it."""
+        """Set the base only; the caller makes the bounds relative to it."""
         self.base = sum_rows_by_group(sp.csr_array(base.features), self.group_of)
         self.base_offsets = self.sum_by_group(base.offsets)
 
     def relative_to(self, base: LinearBounds) -> None:
-        """Change the base, and rewrite the bounds as differences from it."""
-        whole = sp.csr_array(self.slopes.csr + self.base[self.group])
+        """Change the base, and rewrite the bounds as differences from it.
+
+        Where the reward changes between CCCP iterations, differences from an old one
+        fill up; differences from the present one are sparse again.
+        """
+        idle = self.idle.copy()
+        whole = sp.csr_array(self.slopes + self.base[self.group])
         offsets = self.offsets + self.base_offsets[self.group]
         self.set_base(base)
-        self.slopes = Rows.of(subtract_sparse(whole, self.base[self.group]))
-        self._gram = None
-        self.offsets = offsets - self.base_offsets[self.group]
+        self._set_bounds(
+            subtract_sparse(whole, self.base[self.group]),
+            offsets - self.base_offsets[self.group],
+            self.group,
+            self.alpha,
+        )
+        self.idle[:] = idle
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
         if mask.all():
             return
-        self.slopes = self.slopes.select(np.flatnonzero(mask))
-        self.offsets = self.offsets[mask]
-        self.group = self.group[mask]
-        self.alpha = self.alpha[mask]
-        self.idle = self.idle[mask]
-        known = 0 if self._gram is None else len(self._gram.slot)
-        self._gram = None if self._gram is None else self._gram.select(mask[:known])
+        b = self.bounds
+        if self.n_multiplied:
+            keep_products(b, mask)
+            self.n_multiplied = int(np.count_nonzero(mask[: self.n_multiplied]))
+        lengths = np.diff(b.indptr[: self.n_bounds + 1])
+        is_kept = np.repeat(mask, lengths)
+        n_kept = int(np.count_nonzero(mask))
+        end = int(lengths[mask].sum())
+        for entries in (b.data, b.indices):
+            entries[:end] = entries[: len(is_kept)][is_kept]
+        b.indptr[1 : n_kept + 1] = np.cumsum(lengths[mask])
+        for values in (b.offsets, b.alpha, b.group, b.idle, b.tags):
+            values[:n_kept] = values[: self.n_bounds][mask]
+        self.n_bounds = n_kept
+        self._index_groups()
+
+    def _index_groups(self) -> None:
+        """Write the size and the members of each group."""
+        b = self.bounds
+        sizes = np.bincount(self.group, minlength=self.n_groups)
+        positions = np.arange(len(self)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        b.sizes[:] = sizes
+        b.members[np.repeat(b.first, sizes) + positions] = np.argsort(
+            self.group, kind="stable"
+        )
 
     def clear(self) -> None:
         """Drop all bounds."""
         self.keep(np.zeros(len(self), dtype=bool))
 
     def prune(self, patience: int) -> None:
-        """Drop bounds inactive for more than `patience` model updates.
+        """Drop bounds inactive for more than `patience` updates.
 
         They have no dual weight, so that the lower bound stays valid.
         """
         self.keep(self.idle <= patience)
+
+    def reserve(self, n_entries: int, groups: Indices) -> None:
+        """Make room for one new bound in each of these groups.
+
+        Parameters
+        ----------
+        n_entries : int
+            Entries of the new bounds.
+        groups : ndarray of int
+        """
+        self.make_room(n_entries, groups)
+        b = self.bounds
+        n_bounds = self.n_bounds + len(groups)
+        if n_bounds > len(b.offsets):
+            room = int(SPARE * n_bounds)
+            b = b._replace(
+                indptr=_grow_array(b.indptr, room + 1, self.n_bounds + 1),
+                offsets=_grow_array(b.offsets, room, self.n_bounds),
+                alpha=_grow_array(b.alpha, room, self.n_bounds),
+                group=_grow_array(b.group, room, self.n_bounds),
+                idle=_grow_array(b.idle, room, self.n_bounds),
+                tags=_grow_array(b.tags, room, self.n_bounds),
+            )
+        if self.n_entries + n_entries > len(b.data):
+            room = int(SPARE * self.n_entries) + n_entries
+            b = b._replace(
+                data=_grow_array(b.data, room, self.n_entries),
+                indices=_grow_array(b.indices, room, self.n_entries),
+            )
+        self.bounds = b
+        if (b.sizes[groups] >= b.room[groups]).any():
+            self._grow_groups(groups)
+
+    def _grow_groups(self, groups: Indices) -> None:
+        """Enlarge the capacity of all groups, with one more bound in each of these."""
+        old = self.bounds
+        sizes = old.sizes.copy()
+        sizes[groups] += 1
+        room = sizes + sizes // 2
+        n_products = int((room**2).sum()) if self.n_multiplied else 0
+        self.bounds = old._replace(
+            members=np.empty(int(room.sum()), np.int64),
+            first=np.cumsum(room) - room,
+            room=room,
+            products=np.empty(n_products),
+            start=np.cumsum(room**2) - room**2,
+        )
+        self._index_groups()
+        if self.n_multiplied:
+            copy_products(old, self.bounds)
 
     def make_room(self, n_entries: int, group: Indices) -> None:
         """Free memory for new bounds.
@@ -445,15 +644,15 @@ class Bundle:
         """
 
         def too_large() -> bool:
-            whole = self._count_bytes(
-                self.slopes.n_entries + n_entries, np.concatenate([self.group, group])
-            )
+            sizes = self.bounds.sizes.copy()
+            sizes[group] += 1
+            whole = self._count_bytes(self.n_entries + n_entries, sizes)
             return PEAK * whole + ENTRY_BYTES * int(self.base.nnz) > self.memory
 
         while too_large() and (self.idle > 0).any():
             self.keep(self.idle < max(1, int(np.median(self.idle[self.idle > 0]))))
         while too_large():
-            counts = np.bincount(self.group, minlength=self.n_groups)
+            counts = self.bounds.sizes
             if counts.max(initial=0) <= 1:
                 return
             self._merge_light_bounds(
@@ -466,13 +665,13 @@ class Bundle:
         That is half of the group's bounds, and at least two.
         """
         alpha = normalize_dual_weights(self)
-        members, first = self.sorted_by_group()
-        order = members[np.lexsort((alpha[members], self.group[members]))]
-        sizes = np.diff(first)
-        rank = np.arange(len(self)) - first[self.group[order]]
-        light = rank < np.maximum(2, (sizes + 1) // 2)[self.group[order]]
-        which = order[light & np.isin(self.group[order], groups)]
-        place = np.searchsorted(groups, self.group[which])
+        group = self.group
+        order = np.lexsort((alpha, group))
+        sizes = self.bounds.sizes
+        rank = np.arange(len(self)) - (np.cumsum(sizes) - sizes)[group[order]]
+        light = rank < np.maximum(2, (sizes + 1) // 2)[group[order]]
+        which = order[light & np.isin(group[order], groups)]
+        place = np.searchsorted(groups, group[which])
         total = np.bincount(place, weights=alpha[which], minlength=len(groups))
         count = np.bincount(place, minlength=len(groups))
         # groups without dual weight use the plain mean
@@ -482,17 +681,14 @@ class Bundle:
             1.0 / count[place],
         )
         mix = sp.csr_array((share, (place, which)), shape=(len(groups), len(self)))
-        slopes = sp.csr_array(mix @ self.slopes.csr)
+        slopes = sp.csr_array(mix @ self.slopes)
         offsets = np.asarray(mix @ self.offsets)
-        self.alpha = alpha
+        self.alpha[:] = alpha
         stays = np.ones(len(self), dtype=bool)
         stays[which] = False
         self.keep(stays)
-        self.slopes = self.slopes.append(slopes)
-        self.offsets = np.concatenate([self.offsets, offsets])
-        self.group = np.concatenate([self.group, groups])
-        self.alpha = np.concatenate([self.alpha, total])
-        self.idle = np.concatenate([self.idle, np.zeros(len(groups), dtype=np.intp)])
+        self._append(slopes, offsets, groups)
+        self.alpha[len(self) - len(groups) :] = total
 
     def transfer_bounds(self, fresh: Bundle) -> Bundle:
         """Copy the bounds of groups with the same fingerprint into an empty bundle.
@@ -506,7 +702,7 @@ class Bundle:
         if self.keys == fresh.keys and np.array_equal(self.group_of, fresh.group_of):
             bundle = self.copy()
             bundle.added = 0
-            bundle.idle = np.zeros(len(self), dtype=np.intp)
+            bundle.idle[:] = 0
             bundle.memory = fresh.memory
             return bundle
         index = {key: g for g, key in enumerate(fresh.keys)}
@@ -522,26 +718,23 @@ class Bundle:
         # old groups with equal fingerprints may differ in their base: keep the last one
         last = np.full(fresh.n_groups, -1)
         last[place[place >= 0]] = np.flatnonzero(place >= 0)
-        stays = (place[self.group] >= 0) & (last[place[self.group]] == self.group)
-        bundle.slopes = self.slopes.select(np.flatnonzero(stays))
-        bundle.offsets = self.offsets[stays]
-        bundle.group = place[self.group][stays]
-        bundle.alpha = self.alpha[stays]
-        bundle.idle = np.zeros(int(stays.sum()), dtype=np.intp)
+        stays = np.flatnonzero(
+            (place[self.group] >= 0) & (last[place[self.group]] == self.group)
+        )
+        bundle._set_bounds(
+            self.slopes[stays],
+            self.offsets[stays],
+            place[self.group[stays]],
+            self.alpha[stays],
+        )
         return bundle
 
 
-def sort_by_group(group: Indices, n_groups: int) -> tuple[Indices, Indices]:
-    """Sort bounds by group.
-
-    Returns
-    -------
-    members : ndarray of shape (n_bounds,)
-    first : ndarray of shape (n_groups + 1,)
-        Start of each group in `members`.
-    """
-    members = np.argsort(group, kind="stable")
-    return members, np.searchsorted(group[members], np.arange(n_groups + 1))
+def _grow_array(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:
+    """Copy the used part into a larger array; the rest is uninitialized."""
+    larger = np.empty(size, dtype=array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 def normalize_dual_weights(bundle: Bundle) -> Array:
@@ -565,26 +758,11 @@ def normalize_dual_weights(bundle: Bundle) -> Array:
     return np.asarray(alpha / totals[bundle.group])
 
 
-def argmax_per_group(alpha: Array, members: Indices, first: Indices) -> Indices:
-    """Return (n_groups,) the bound with the largest α; −1 without bounds.
-
-    `members` and `first` are as in `sort_by_group`.
-    """
-    order = members[
-        np.lexsort(
-            (-alpha[members], np.repeat(np.arange(len(first) - 1), np.diff(first)))
-        )
-    ]
-    return np.where(
-        np.diff(first) > 0, order[np.minimum(first[:-1], len(order) - 1)], -1
-    )
-
-
 def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
     """Compute Eq. 14 for several groups.
 
     For every α on the simplices it is a lower bound on the model's minimum.
     """
     shared, constant = bundle.shared
-    u = v + shared + bundle.slopes.combine(alpha)
+    u = v + shared + bundle.combine(alpha)
     return constant + float(dot(bundle.offsets, alpha)) - float(dot(u, u)) / (2 * lam)

@@ -162,6 +162,8 @@ class _Point:
     objective: float
     v: Array
     """−Σ_n φ(x_n, ỹ_n): N times Eq. 10 with its sign."""
+    reward: LinearBounds
+    """R_n and its subgradients there."""
     constant: float
     """−Σ_n of the reward's offsets: ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
@@ -302,7 +304,7 @@ class _Run:
                 self.bundle.clear()
                 self._add(point.convex.linear, point.w)
             if self.iteration > 1 and self.rebases:
-                self.bundle.rebase()
+                self.bundle.relative_to(point.reward)
             stalled = self._minimize_convexified(point, precision)
             stalls = stalls + 1 if stalled and self.best[0] is point.w else 0
             w, convex = self.best
@@ -525,7 +527,7 @@ class _Run:
         objective = (
             self._regularization(w) + convex.total - float(reward.values.sum())
         ) / self.n
-        return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
+        return _Point(w, convex, objective, v, reward, -float(reward.offsets.sum()))
 
     def _add(self, linear: LinearBounds, w: Array) -> _Convex:
         """Add bounds (line 8) and return Σ C_n(w).

@@ -12,13 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew.learning.bounds import Bundle, normalize_dual_weights
-from clew.learning.gram import pairwise_steps
-from clew.learning.sparse_rows import Rows
-from clew.learning.task import Array, Indices
-from clew.utils.kernels import kernel
+from clew.learning.task import Array, Indices, Matrix
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class _Dual:
     change gaps and steps.
     """
 
-    slopes: Rows
+    slopes: Matrix
     offsets: Array
     group: Indices
     n_groups: int
@@ -67,7 +63,7 @@ class _Dual:
 
     def weights(self, alpha: Array) -> Array:
         """Return w(α), Eq. 15."""
-        return np.asarray(-(self.v + self.slopes.combine(alpha)) / self.lam)
+        return np.asarray(-(self.v + self.slopes.T @ alpha) / self.lam)
 
     def value(self, alpha: Array) -> float:
         """Return Eq. 14 up to a constant."""
@@ -76,7 +72,7 @@ class _Dual:
 
     def gap(self, alpha: Array) -> float:
         """Return the primal value at w(α) minus the dual value at α."""
-        scores = self.slopes.multiply(self.weights(alpha)) + self.offsets
+        scores = self.slopes @ self.weights(alpha) + self.offsets
         best = np.full(self.n_groups, -np.inf)
         np.maximum.at(best, self.group, scores)
         return float(best[np.isfinite(best)].sum() - alpha @ scores)
@@ -109,39 +105,25 @@ def ascend(
     -------
     alpha : ndarray of shape (n_bounds,)
     """
-    members, first = bundle.sorted_by_group()
-    gram = bundle.inner_products()
-    rows = bundle.slopes
-    alpha = normalize_dual_weights(bundle)
     dual = _Dual(
-        rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
+        bundle.rows,
+        bundle.offsets,
+        bundle.group,
+        bundle.n_groups,
+        bundle.arrange(v + bundle.shared[0]),
+        lam,
     )
-    score = np.empty(int(gram.size.max(initial=0)))
-    moved = np.empty_like(score)
-    gap_of = np.empty(bundle.n_groups)
+    before = bundle.alpha.copy()
+    alpha = normalize_dual_weights(bundle)
+    if dual.gap(alpha) <= tol:
+        return alpha
+    bundle.alpha[:] = alpha
+    gaps = np.empty(bundle.n_groups)
     last_value = -np.inf
     slow_rounds = 0
     for rounds_left in reversed(range(settings.rounds)):
-        w = dual.weights(alpha)
-        gap = _sweep_groups(
-            rows.data,
-            rows.indices,
-            rows.indptr,
-            dual.offsets,
-            members,
-            first,
-            gram.blocks,
-            gram.start,
-            gram.size,
-            alpha,
-            w,
-            lam,
-            tol,
-            settings.sweeps,
-            score,
-            moved,
-            gap_of,
-        )
+        gap = _sweep(bundle, dual, tol, settings, gaps)
+        alpha = bundle.alpha.copy()
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
         value = dual.value(alpha)
@@ -154,8 +136,34 @@ def ascend(
         if slow_rounds > settings.patience:
             break
         last_value = value
-        alpha = _subspace_step(dual, alpha, value, settings)
+        bundle.alpha[:] = _subspace_step(dual, alpha, value, settings)
+    bundle.alpha[:] = before
     return alpha
+
+
+def _sweep(
+    bundle: Bundle, dual: _Dual, tol: float, settings: AscentSettings, gaps: Array
+) -> float:
+    """Sweep over the groups until the summed gap is at most tol; return that gap.
+
+    The bundle's dual weights change in place; `gaps` (n_groups,) is scratch.
+    """
+    w = dual.weights(bundle.alpha)
+    steps = 20 * int(bundle.bounds.sizes.max())
+    total = np.inf
+    for sweep in range(settings.sweeps):
+        # Every fourth sweep visits all groups and measures the gap; the others visit
+        # only groups with a large gap.
+        is_full = sweep % 4 == 0
+        groups = np.arange(bundle.n_groups)
+        if not is_full:
+            groups = np.flatnonzero(gaps > 0.2 * total / bundle.n_groups)
+        bundle.visit_groups(groups, w, dual.lam, steps, gaps)
+        if is_full:
+            total = float(gaps.sum())
+            if total <= tol:
+                break
+    return total
 
 
 def _subspace_step(
@@ -188,7 +196,7 @@ def _conjugate_gradients(
     dual: _Dual, alpha: Array, active: Indices, steps: int
 ) -> Array:
     """Return the change of the active α that maximizes the dual at fixed group sums."""
-    rows = dual.slopes.select(active)
+    rows = dual.slopes[active]
     group = dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
@@ -198,16 +206,14 @@ def _conjugate_gradients(
             p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group]
         )
 
-    residual = center_by_group(
-        dual.offsets[active] + rows.multiply(dual.weights(alpha))
-    )
+    residual = center_by_group(dual.offsets[active] + rows @ dual.weights(alpha))
     step = np.zeros(len(active))
     direction = residual
     norm = initial_norm = float(residual @ residual)
     for _ in range(steps):
         if norm <= 1e-6 * initial_norm:
             break
-        image = center_by_group(rows.multiply(rows.combine(direction))) / dual.lam
+        image = center_by_group(rows @ (rows.T @ direction)) / dual.lam
         curvature = float(direction @ image)
         if curvature <= 1e-15 * norm:
             break
@@ -217,86 +223,3 @@ def _conjugate_gradients(
         norm = float(residual @ residual)
         direction = residual + (norm / previous) * direction
     return step
-
-
-@kernel
-def _sweep_groups(
-    data: Array,
-    indices: NDArray[np.uint32],
-    indptr: Indices,
-    offsets: Array,
-    members: Indices,
-    first: Indices,
-    gram: Array,
-    start: Indices,
-    stride: Indices,
-    alpha: Array,
-    w: Array,
-    lam: float,
-    tol: float,
-    max_sweeps: int,
-    score: Array,
-    moved: Array,
-    gap_of: Array,
-) -> float:
-    """Sweep over the groups until the summed gap is at most tol; return that gap.
-
-    `alpha` and `w` change in place. `score` and `moved`, for the bounds of a group, and
-    `gap_of`, for the groups, are scratch.
-    """
-    n_groups = len(first) - 1
-    total = np.inf
-    for sweep in range(max_sweeps):
-        # Every fourth sweep visits all groups and measures the gap; the others visit
-        # only groups with a large gap.
-        full = sweep % 4 == 0
-        threshold = 0.0 if full else 0.2 * total / n_groups
-        if full:
-            total = 0.0
-        for g in range(n_groups):
-            if gap_of[g] <= threshold and not full:
-                continue
-            size = first[g + 1] - first[g]
-            if size == 0:
-                gap_of[g] = 0.0
-                continue
-            mean = 0.0
-            best = -np.inf
-            for i in range(size):
-                k = members[first[g] + i]
-                s = offsets[k]
-                for p in range(indptr[k], indptr[k + 1]):
-                    s += data[p] * w[indices[p]]
-                score[i] = s
-                moved[i] = 0.0
-                best = max(best, s)
-                mean += alpha[k] * s
-            gap = max(best - mean, 0.0)
-            gap_of[g] = gap
-            if full:
-                total += gap
-            if gap <= 1e-3 * tol / n_groups:
-                continue
-            rows = members[first[g] : first[g + 1]]
-            pairwise_steps(
-                score,
-                moved,
-                alpha,
-                rows,
-                size,
-                gram,
-                start[g],
-                stride[g],
-                lam,
-                0.1 * gap,
-                20 * size,
-            )
-            for i in range(size):
-                if moved[i] != 0.0:
-                    k = members[first[g] + i]
-                    factor = moved[i] / lam
-                    for p in range(indptr[k], indptr[k + 1]):
-                        w[indices[p]] -= factor * data[p]
-        if full and total <= tol:
-            break
-    return total

@@ -21,21 +21,20 @@ from clew.learning.bounds import (
     Bundle,
     dual_value,
     fits_in_memory,
+    normalize_dual_weights,
     sum_by_group,
     sum_rows_by_group,
 )
 from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
-from clew.learning.sparse_rows import subtract_sparse
 from clew.learning.task import (
     Array,
     Indices,
     OnlineOracle,
-    SameOrder,
     Space,
     Task,
+    dot,
 )
-from clew.learning.working_set import WorkingSet
 
 Evaluate = Callable[[Array, Indices], LinearBounds]
 """Maps w and examples to C_n and its subgradients."""
@@ -88,10 +87,12 @@ DEFAULTS = StochasticSettings()
 
 
 class FrankWolfeState:
-    """α on the bundle with w(α), and the gap of each group at its last visit.
+    """α on the bundle with w(α) = −(v + Σ α_k a_k) / λ (Eq. 15), and the groups' gaps.
 
     With an `oracle` the argmax handles one example at a time, otherwise `evaluate`
-    handles batches.
+    handles batches. Vectors are in the order of the bundle's columns. With a proximal
+    term κ/2 ‖w − c‖² beside the regularizer, v − κc takes the place of v, and λ + κ
+    that of λ.
     """
 
     def __init__(
@@ -103,18 +104,54 @@ class FrankWolfeState:
         settings: StochasticSettings = DEFAULTS,
     ) -> None:
         self.bundle = bundle
+        self.lam = lam
+        """λ + κ."""
+        self.pull = 0.0
+        """κ."""
+        self.center = np.zeros(bundle.n_features)
+        """The vector c of the proximal term."""
         self.evaluate = evaluate
         self.oracle = oracle
         self.settings = settings
-        self.set = WorkingSet(bundle, lam, oracle or SameOrder())
         self.gaps = np.full(bundle.n_groups, np.inf)
+        """Gap of each group at its last visit."""
         self.passes = 0
         self.last_value = np.inf
         """Estimate of the objective after the last pass."""
+        self.v: Array
+        self.w: Array
 
-    def groups_with_large_gap(self) -> Indices:
+    @property
+    def weights(self) -> Array:
+        """The vector w in the order of φ."""
+        return self.bundle.restore(self.w)
+
+    def set_linear_term(self, v: Array) -> None:
+        """Set the linear term, in the order of φ, and compute w from α.
+
+        The groups' gaps are unknown until the next pass.
+        """
+        self.bundle.alpha[:] = normalize_dual_weights(self.bundle)
+        self.v = self.bundle.arrange(v + self.bundle.shared[0])
+        self._compute_weights()
+        self.gaps[:] = np.inf
+
+    def set_proximal_term(self, pull: float, center: Array) -> None:
+        """Set κ and c, in the order of φ, and compute w from α."""
+        self.lam += pull - self.pull
+        self.pull = pull
+        self.center = self.bundle.arrange(center)
+        self._compute_weights()
+
+    def _compute_weights(self) -> None:
+        """Compute w(α)."""
+        bundle = self.bundle
+        slopes = bundle.rows.T @ bundle.alpha
+        self.w = (self.v - self.pull * self.center + slopes) / -self.lam
+
+    def groups_with_large_gap(self, gaps: Array) -> Indices:
         """Return the groups with a gap above a share of the mean."""
-        return np.flatnonzero(self.gaps > self.settings.far * self.gaps.mean())
+        return np.flatnonzero(gaps > self.settings.far * gaps.mean())
 
     @property
     def estimate(self) -> float:
@@ -124,37 +161,58 @@ class FrankWolfeState:
     @property
     def is_proximal(self) -> bool:
         """Whether there is a proximal term, so that the estimate has no certificate."""
-        return self.set.pull > 0
+        return self.pull > 0
+
+    def dual_value(self) -> float:
+        """Return Eq. 14 at α, without the constant of the linear term."""
+        bundle = self.bundle
+        reached = float(dot(bundle.offsets, bundle.alpha))
+        reached -= 0.5 * self.lam * float(dot(self.w, self.w))
+        reached += 0.5 * self.pull * float(dot(self.center, self.center))
+        return bundle.shared_offset + reached
 
     def value(self) -> float:
         """Estimate the objective at w, without the constant of the linear term."""
         if not self.is_proximal:
-            return self.set.dual_value()
-        return self.set.dual_value() + self.estimate - self.set.proximal_term()
+            return self.dual_value()
+        change = self.w - self.center
+        proximal_term = 0.5 * self.pull * float(dot(change, change))
+        return self.dual_value() + self.estimate - proximal_term
 
     def add_proximal_term(self, w: Array) -> bool:
-        """Add a proximal term with the center w if λ is small; return whether it is."""
-        least = self.settings.proximal_share * self.set.correction_cost()
-        if self.is_proximal or least <= self.set.lam:
+        """Add a proximal term with the center w if λ is small; return whether it is.
+
+        It counts as small if a whole dual weight would more than correct a bound at
+        w = 0, by the mean ‖a‖² and the mean offset of the bounds.
+        """
+        norms = float(self.bundle.squared_norms().sum())
+        offsets = float(self.bundle.offsets.sum())
+        cost = norms / offsets if offsets > 0 else 0.0
+        least = self.settings.proximal_share * cost
+        if self.is_proximal or least <= self.lam:
             return False
-        self.set.set_proximal_term(least - self.set.lam, w)
+        self.set_proximal_term(least - self.lam, w)
         self.gaps[:] = np.inf
         return True
 
-    def set_linear_term(self, v: Array) -> None:
-        """Set the linear term; the groups' gaps are unknown until the next pass."""
-        self.set.set_linear_term(v)
-        self.gaps[:] = np.inf
+    def _move_center(self) -> None:
+        """Make w the center; w moves with it."""
+        change = self.w - self.center
+        self.center = self.w.copy()
+        self.w += (self.pull / self.lam) * change
 
     def run_pass(self, rng: np.random.Generator, drops: bool = True) -> float:
         """Visit all groups, or those with a large gap; return the share visited.
 
         Inactive bounds are dropped if `drops`.
         """
+        bundle = self.bundle
         unknown = self.passes < self.settings.period or not np.isfinite(self.estimate)
         full = unknown or self.passes % self.settings.period == 0
         chosen = (
-            np.arange(self.bundle.n_groups) if full else self.groups_with_large_gap()
+            np.arange(bundle.n_groups)
+            if full
+            else self.groups_with_large_gap(self.gaps)
         )
         self.passes += 1
         order = rng.permutation(chosen)
@@ -162,42 +220,40 @@ class FrankWolfeState:
             self._visit_batches(order, rng)
         else:
             self._visit_one_at_a_time(order, self.oracle)
-        # the sweeps measure only cached bounds
-        self.set.sweep(
-            np.arange(self.bundle.n_groups),
-            self.settings.steps,
-            self.gaps.copy(),
-            rng,
-            max_sweeps=self.settings.sweeps,
-            far=self.settings.far,
-        )
+        gaps = self.gaps.copy()  # sweeps measure only cached bounds
+        for _ in range(self.settings.sweeps):
+            self._visit(rng.permutation(self.groups_with_large_gap(gaps)), gaps)
+        bundle.idle[:] = np.where(bundle.alpha > 0, 0, bundle.idle + 1)
         if drops:
-            self.set.age(self.settings.patience)
+            bundle.prune(self.settings.patience)
         self.last_value = self.value()
         if self.is_proximal:
-            self.set.move_center()
-        return len(chosen) / self.bundle.n_groups
+            self._move_center()
+        return len(chosen) / bundle.n_groups
 
     def sweep_cached_bounds(self, precision: float, rng: np.random.Generator) -> None:
         """Sweep over the cached bounds until their summed gap is at most `precision`.
 
         After a change of λ or of the linear term this is far cheaper than a pass.
         """
-        self.set.sweep(
-            np.arange(self.bundle.n_groups),
-            self.settings.steps,
-            np.full(self.bundle.n_groups, np.inf),
-            rng,
-            max_sweeps=self.settings.cached_sweeps,
-            precision=precision,
-        )
+        gaps = np.empty(self.bundle.n_groups)
+        for _ in range(self.settings.cached_sweeps):
+            self._visit(rng.permutation(self.bundle.n_groups), gaps)
+            if gaps.sum() <= precision:
+                return
+
+    def _visit(self, groups: Indices, gaps: Array) -> None:
+        """Take pairwise steps on these groups in turn; write their gaps before."""
+        self.bundle.visit_groups(groups, self.w, self.lam, self.settings.steps, gaps)
 
     def _visit_one_at_a_time(self, order: Indices, oracle: OnlineOracle) -> None:
         """Visit groups of one example each with the oracle, in chunks that fit."""
         need = oracle.capacity(order)
         for chunk in np.array_split(order, 1 + need // self.settings.chunk):
-            self.set.reserve(len(chunk), oracle.capacity(chunk), chunk)
-            oracle.run(self.set, chunk, self.settings.steps, self.gaps)
+            self.bundle.reserve(oracle.capacity(chunk), chunk)
+            self.bundle.multiply()
+            steps = self.settings.steps
+            oracle.run(self.bundle, self.w, self.lam, chunk, steps, self.gaps)
 
     def _visit_batches(self, order: Indices, rng: np.random.Generator) -> None:
         """Visit groups in batches.
@@ -212,18 +268,13 @@ class FrankWolfeState:
             is_in_batch = np.zeros(bundle.n_groups, dtype=bool)
             is_in_batch[groups] = True
             examples = np.flatnonzero(is_in_batch[bundle.group_of])
-            linear = self.evaluate(self.set.weights, examples)
+            linear = self.evaluate(self.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
-            slopes = subtract_sparse(
-                sum_rows_by_group(sp.csr_array(linear.features), local),
-                bundle.base[groups],
-            )
-            offsets = (
-                sum_by_group(linear.offsets, local, len(groups))
-                - bundle.base_offsets[groups]
-            )
-            self.set.append(slopes, offsets, groups)
-            self.set.sweep(batch, self.settings.steps, self.gaps, rng)
+            slopes = sum_rows_by_group(sp.csr_array(linear.features), local)
+            offsets = sum_by_group(linear.offsets, local, len(groups))
+            values = sum_by_group(linear.values, local, len(groups))
+            bundle.extend_where_higher(slopes, offsets, values, groups, self.w)
+            self._visit(rng.permutation(batch), self.gaps)
 
 
 WINDOW = 8
@@ -360,8 +411,7 @@ class StochasticPhase:
         except KeyboardInterrupt:
             self.interrupted = True
         self.exhausted |= self.point.is_proximal
-        self.point.set.store_bounds()
-        return self.point.set.weights
+        return self.point.weights
 
     def _run_iterations(self, reward: LinearBounds) -> None:
         """Iterate CCCP until J falls by at most η, or until passes make no progress.
@@ -390,10 +440,10 @@ class StochasticPhase:
             if settled or self.exhausted or self.watch.over():
                 return
             before = value
-            w = self.point.set.weights
+            w = self.point.weights
             reward = self.watch.reward(w)
             if self.point.oracle is not None:
-                self.point.oracle.follow(self.point.set, w)
+                self.point.oracle.follow(self.bundle, w)
                 self.bundle.set_base(reward)
 
     def update(self, v: Array, precision: float) -> tuple[Array, float]:
@@ -405,12 +455,10 @@ class StochasticPhase:
         lower_bound : float
         """
         self.target = min(TIGHTER * self.target, precision)
-        self.point.set.load_bounds()
         self.point.set_linear_term(v)
         self._run_passes(self.target)
         self.exhausted |= self.target < FLOOR * precision or self.point.is_proximal
-        self.point.set.store_bounds()
-        return self.point.set.weights, dual_value(
+        return self.point.weights, dual_value(
             self.bundle, v, self.lam, self.bundle.alpha
         )
 
@@ -425,12 +473,10 @@ class StochasticPhase:
         value : float
             Estimate of the objective after the passes, without the constant of v.
         """
-        self.point.set.load_bounds()
         self.point.set_linear_term(v)
-        self.point.set.set_proximal_term(self.point.set.pull, w)
+        self.point.set_proximal_term(self.point.pull, w)
         for _ in range(self.point.settings.passes_around):
             self._run_pass(np.nan, drops=False)
-        self.point.set.store_bounds()
         return self.point.last_value
 
     def _run_passes(self, precision: float) -> None:

@@ -143,20 +143,20 @@ def solve_interior_point(
     alpha, w : ndarray of shape (n_bounds,) and (n_features,), or None
         None if the numbers are not finite, or a group has no bound.
     """
-    members, first = bundle.sorted_by_group()
-    if not np.diff(first).all():
+    if not bundle.bounds.sizes.all():
         return None
+    members = np.argsort(bundle.group, kind="stable")
     slope, height = find_scales(bundle)
     group = bundle.group[members]
     program = _Program(
-        bundle.slopes.dense(members) / slope,
+        bundle.slopes[members].toarray() / slope,
         bundle.offsets[members] / height,
         group,
         height * lam / slope**2,
         (v + bundle.shared[0]) / slope,
     )
     warm = normalize_dual_weights(bundle)[members]
-    z = WARM_START_SHARE * warm + (1.0 - WARM_START_SHARE) / np.diff(first)[group]
+    z = WARM_START_SHARE * warm + (1.0 - WARM_START_SHARE) / bundle.bounds.sizes[group]
     with np.errstate(all="ignore"):  # overflow is noticed below
         z, w = program.solve(z, max(SMALLEST_GAP, GAP_SHARE * tol / height))
     w = w * (height / slope)
@@ -169,7 +169,7 @@ def solve_interior_point(
 
 def find_scales(bundle: Bundle) -> tuple[float, float]:
     """Return the norm of the steepest slope, and the largest offset, 1 at least."""
-    slope = float(np.sqrt(bundle.slopes.squared_norms().max())) or 1.0
+    slope = float(np.sqrt(bundle.squared_norms().max())) or 1.0
     return slope, max(1.0, float(np.abs(bundle.offsets).max()))
 
 

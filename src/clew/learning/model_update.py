@@ -164,7 +164,7 @@ def _solve_with_fallback(
         enough = DEFAULTS.slack * tol if attempt is _solve_by_ascent else tol
         if primal - lower <= enough:
             break
-        bundle.alpha = alpha
+        bundle.alpha[:] = alpha
     if n_solvers > 1:
         log.debug("model update: gap %.3g after %d solvers", primal - lower, n_solvers)
     # by strong convexity, the model's minimum lies in this ball around w
@@ -181,7 +181,7 @@ def _primal_value(bundle: Bundle, v: Array, lam: float, w: Array) -> float:
 
 def _primal_weights(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
     """Return w(α), Eq. 15."""
-    return np.asarray(-(v + bundle.shared[0] + bundle.slopes.combine(alpha)) / lam)
+    return np.asarray(-(v + bundle.shared[0] + bundle.combine(alpha)) / lam)
 
 
 def _solve_by_ascent(
@@ -205,7 +205,7 @@ def _solve_by_clarabel(
     quadratic = np.zeros(n_columns)
     quadratic[:n_features] = height * lam / slope**2
     linear = np.concatenate([(v + bundle.shared[0]) / slope, np.ones(bundle.n_groups)])
-    rows = sp.hstack([bundle.slopes.csr / slope, _slack_columns(bundle)], format="csc")
+    rows = sp.hstack([bundle.slopes / slope, _slack_columns(bundle)], format="csc")
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = max(SMALLEST_GAP, GAP_SHARE * tol / height)
@@ -244,7 +244,7 @@ def _solve_l1(bundle: Bundle, v: Array, lam: float, radius: float) -> ModelUpdat
     shared, constant = bundle.shared
     linear = v + shared
     slope, _ = find_scales(bundle)
-    slopes = bundle.slopes.csr / slope
+    slopes = bundle.slopes / slope
     cost = np.concatenate(
         [(lam + linear) / slope, (lam - linear) / slope, np.ones(bundle.n_groups)]
     )
@@ -264,7 +264,7 @@ def _solve_l1(bundle: Bundle, v: Array, lam: float, radius: float) -> ModelUpdat
     alpha = project_to_simplices(-solution.ineqlin.marginals, bundle)
     bundle.set_alpha(alpha)
     w = (solution.x[:n_features] - solution.x[n_features : 2 * n_features]) / slope
-    excess = np.maximum(np.abs(linear + bundle.slopes.combine(alpha)) - lam, 0.0)
+    excess = np.maximum(np.abs(linear + bundle.combine(alpha)) - lam, 0.0)
     lower = constant + float(dot(bundle.offsets, alpha)) - radius * float(excess.sum())
     primal = lam * float(np.abs(w).sum()) + float(dot(v, w))
     primal += float(bundle.values(w).sum())

@@ -139,7 +139,14 @@ class OracleCounter:
                 sp.csr_array(convex.features), sp.csr_array(base.features)
             )
             groups = make_groups(task.n_examples, options.groups, plane, options.memory)
-        bundle = Bundle(task.n_features, groups, task.keys, base, options.memory)
+        bundle = Bundle(
+            task.n_features,
+            groups,
+            task.keys,
+            base,
+            options.memory,
+            task.column_order,
+        )
         old = None if warm_start is None else warm_start.bundle
         if (
             old is None

@@ -16,8 +16,8 @@ from clew.errors import InputError, MissingCapability
 from clew.utils.validation import short_repr
 
 if TYPE_CHECKING:
+    from clew.learning.bounds import Bundle
     from clew.learning.losses import Loss
-    from clew.learning.working_set import WorkingSet
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -93,6 +93,11 @@ class Task(ABC):
     """
     is_online: bool = False
     """Whether `online` returns an oracle."""
+
+    @property
+    def column_order(self) -> Indices | None:
+        """(d,) permutation of the weights in which its oracle is fastest, or None."""
+        return None
 
     @property
     def weights_of_examples(self) -> Array:
@@ -282,6 +287,11 @@ class Subset(Task):
         return self.examples if examples is None else self.examples[examples]
 
     @property
+    def column_order(self) -> Indices | None:
+        """The whole task's order."""
+        return self.task.column_order
+
+    @property
     def weights_of_examples(self) -> Array:
         """(n_examples,) weights of the chosen examples."""
         scale = np.ones(self.task.n_examples) if self.weights is None else self.weights
@@ -417,37 +427,7 @@ def weight_examples(task: Task, weights: Array | None) -> Task:
     return Subset(task, weights=np.asarray(weights, dtype=float) / np.mean(weights))
 
 
-class Layout(Protocol):
-    """A permutation of the weights that makes compiled code faster."""
-
-    def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Map columns of φ to positions in this layout."""
-        ...
-
-    def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Map positions in this layout to columns of φ."""
-        ...
-
-    def vector_in(self, w: Array) -> Array:
-        """Permute weights into this layout."""
-        ...
-
-    def vector_out(self, w: Array) -> Array:
-        """Permute weights back to the order of φ."""
-        ...
-
-
-class SameOrder:
-    """The identity layout."""
-
-    def columns_in(self, columns: NDArray[Kept]) -> NDArray[Kept]:
-        """Return the argument."""
-        return columns
-
-    columns_out = vector_in = vector_out = columns_in
-
-
-class OnlineOracle(Layout, Protocol):
+class OnlineOracle(Protocol):
     """Compiled argmax for one example at a time, while w moves (`frank_wolfe`).
 
     Bounds are differences from the features of one reference output per example: the
@@ -463,18 +443,28 @@ class OnlineOracle(Layout, Protocol):
         """Return the most entries that new bounds of these groups can have."""
         ...
 
-    def follow(self, working_set: WorkingSet, w: Array) -> None:
+    def follow(self, bundle: Bundle, w: Array) -> None:
         """Make the reward's outputs at w the references; shift the bounds to them."""
         ...
 
     def run(
-        self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array
+        self,
+        bundle: Bundle,
+        w: Array,
+        lam: float,
+        groups: Indices,
+        steps: int,
+        gaps: Array,
     ) -> None:
         """Visit groups in turn: argmax at w, a new bound, pairwise steps on the bounds.
 
         Parameters
         ----------
-        working_set : WorkingSet
+        bundle : Bundle
+            With room for the new bounds. Its columns are in `Task.column_order`.
+        w : ndarray of shape (n_features,)
+            w(α), in the same order, which moves with the dual weights α.
+        lam : float
         groups : ndarray of int
             One example per group.
         steps : int

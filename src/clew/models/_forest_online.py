@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning._frank_wolfe_kernels import (
+from clew.learning._bundle_kernels import (
     Bounds,
     Scratch,
     improve_group,
     link_if_higher,
     make_scratch,
 )
-from clew.learning.task import Array, Indices, Space
-from clew.learning.working_set import WorkingSet
+from clew.learning.task import Array, Indices, Kept, Space
 from clew.models._forest_kernels import (
     Forest,
     LabelingScratch,
@@ -35,11 +34,12 @@ from clew.models.completions import follow
 from clew.utils.kernels import inlined_kernel, kernel
 
 if TYPE_CHECKING:
+    from clew.learning.bounds import Bundle
     from clew.learning.losses import Loss
     from clew.models.forest import ForestTask
 
 
-def transpose_unary(w: Array, n_rows: int, n_columns: int) -> Array:
+def transpose_unary(w: NDArray[Kept], n_rows: int, n_columns: int) -> NDArray[Kept]:
     """(d,) w with its first block, (n_rows, n_columns), transposed."""
     size = n_rows * n_columns
     unary = w[:size].reshape(n_rows, n_columns)
@@ -68,7 +68,6 @@ class ForestOracle:
         self.weights = weights
         self.nodes = task.nodes_of(examples)
         self.n_states = task.allowed.shape[1]
-        self.n_inputs = task.features.n_inputs
         self.loss = loss
         self.penalty = loss.penalty_weight / task.scale
         self.reference: Indices
@@ -85,26 +84,8 @@ class ForestOracle:
         self.outputs = np.zeros(0, dtype=np.int32)
         """Labelings of all bounds that were found; a bound's tag is where it begins."""
         self.n_written = 0
-
-    def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
-        """From s·F + f to f·S + s."""
-        is_unary = columns < self.n_states * self.n_inputs
-        s, f = np.divmod(columns, self.n_inputs)
-        return np.where(is_unary, f * self.n_states + s, columns)
-
-    def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
-        """From f·S + s to s·F + f."""
-        is_unary = places < self.n_states * self.n_inputs
-        f, s = np.divmod(places, self.n_states)
-        return np.where(is_unary, s * self.n_inputs + f, places)
-
-    def vector_in(self, w: Array) -> Array:
-        """(d,) with the unary weights as (F, S)."""
-        return transpose_unary(w, self.n_states, self.n_inputs)
-
-    def vector_out(self, w: Array) -> Array:
-        """(d,) with the unary weights as (S, F)."""
-        return transpose_unary(w, self.n_inputs, self.n_states)
+        self.dense = np.zeros(task.n_features)
+        """Scratch for compiled code; zero between calls."""
 
     def capacity(self, groups: Indices) -> int:
         """Return the entries of bounds in which every node differs.
@@ -114,13 +95,13 @@ class ForestOracle:
         largest = self.largest[self.examples[groups]]
         return int(largest.sum() + largest.max(initial=0))
 
-    def follow(self, working_set: WorkingSet, w: Array) -> None:
+    def follow(self, bundle: Bundle, w: Array) -> None:
         """Take the reward's outputs at w as the references, and change the bounds."""
         old = self.reference
         old_offsets = self.base_offsets
         self._set_reference(w)
-        self._make_room(working_set, np.zeros(0, dtype=np.intp))
-        follow(self, working_set, old, old_offsets)
+        self._make_room(bundle, np.zeros(0, dtype=np.intp))
+        follow(self, bundle, old, old_offsets)
 
     def _set_reference(self, w: Array) -> None:
         """Set the reward's labelings at w, and what the reward adds to their scores."""
@@ -136,14 +117,14 @@ class ForestOracle:
         mistakes = np.add.reduceat(costs, task.offsets[:-1]) / task.scale
         self.base_offsets = loss.reward_weight * self.weights * mistakes
 
-    def _make_room(self, working_set: WorkingSet, groups: Indices) -> None:
+    def _make_room(self, bundle: Bundle, groups: Indices) -> None:
         """Drop labelings of bounds that are gone, to have room for these groups."""
         need = int(self.lengths[self.examples[groups]].sum())
         if len(groups) and self.n_written + need <= len(self.outputs):
             return
-        n = working_set.n_rows
-        tags = working_set.tags
-        lengths = self.lengths[self.examples[working_set.bounds.group[:n]]]
+        n = len(bundle)
+        tags = bundle.bounds.tags
+        lengths = self.lengths[self.examples[bundle.group]]
         lengths = lengths * (tags[:n] >= 0)
         begins = np.cumsum(lengths) - lengths
         kept = int(lengths.sum())
@@ -155,10 +136,16 @@ class ForestOracle:
         self.n_written = kept
 
     def run(
-        self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array
+        self,
+        bundle: Bundle,
+        w: Array,
+        lam: float,
+        groups: Indices,
+        steps: int,
+        gaps: Array,
     ) -> None:
         """Visit groups of one example each: argmax at w, new bound, pairwise steps."""
-        self._make_room(working_set, groups)
+        self._make_room(bundle, groups)
         longest = int(self.lengths[self.examples[groups]].max(initial=0))
         arguments = (
             self.forest,
@@ -168,16 +155,16 @@ class ForestOracle:
             self.weights,
             self.examples,
             groups,
-            working_set.bounds,
-            working_set.n_rows,
+            bundle.bounds,
+            len(bundle),
             self.outputs,
             self.n_written,
-            working_set.w,
-            working_set.lam,
+            w,
+            lam,
             steps,
-            working_set.dense,
+            self.dense,
             gaps,
-            make_scratch(working_set.bounds, groups),
+            make_scratch(bundle.bounds, groups),
             make_labeling_scratch(self.n_states, longest),
         )
         if self.loss.penalty is Space.INCOMPATIBLE:
@@ -190,10 +177,10 @@ class ForestOracle:
             )
         else:
             n_rows = visit_examples(*arguments)
-        new = working_set.bounds.group[working_set.n_rows : n_rows]
+        new = bundle.bounds.group[len(bundle) : n_rows]
         lengths = self.lengths[self.examples[new]]
         ends = self.n_written + np.cumsum(lengths)
-        working_set.add_linked(n_rows, ends - lengths)
+        bundle.count_written(n_rows, ends - lengths)
         self.n_written += int(lengths.sum())
 
 

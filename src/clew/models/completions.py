@@ -16,9 +16,9 @@ import scipy.sparse as sp
 
 from clew.learning.sparse_rows import subtract_sparse
 from clew.learning.task import Array, Indices, Mask, Matrix
-from clew.learning.working_set import WorkingSet
 
 if TYPE_CHECKING:
+    from clew.learning.bounds import Bundle
     from clew.models._forest_online import ForestOracle
 
 CHUNK = 2048
@@ -26,37 +26,37 @@ CHUNK = 2048
 
 
 def follow(
-    oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offsets: Array
+    oracle: ForestOracle, bundle: Bundle, old: Indices, old_offsets: Array
 ) -> None:
     """Rewrite the bounds as differences from the oracle's new references.
 
     Outputs change where they agreed with the old references. Bounds whose outputs are
     not known stay the same functions of w.
     """
-    bounds = working_set.bounds
-    n_rows = working_set.n_rows
+    bounds = bundle.bounds
+    n_rows = len(bundle)
     offsets = bounds.offsets[:n_rows]
     example = oracle.examples[bounds.group[:n_rows]]
     n_changed = np.add.reduceat(old != oracle.reference, oracle.task.offsets[:-1])
     n_entries = np.diff(bounds.indptr[: n_rows + 1])
     is_reference = (n_entries == 0) & (offsets == 0.0)
     is_moved = (n_changed[example] > 0) & ~is_reference
-    is_known = is_moved & (working_set.tags[:n_rows] >= 0)
+    is_known = is_moved & (bundle.bounds.tags[:n_rows] >= 0)
     is_unknown = is_moved & ~is_known
-    slopes = _move_known(oracle, working_set, np.flatnonzero(is_known), old)
-    _replace_rows(working_set, is_known, slopes)
-    slopes = _move_unknown(oracle, working_set, np.flatnonzero(is_unknown), old)
-    _replace_rows(working_set, is_unknown, slopes)
+    slopes = _move_known(oracle, bundle, np.flatnonzero(is_known), old)
+    _replace_rows(bundle, is_known, slopes)
+    slopes = _move_unknown(oracle, bundle, np.flatnonzero(is_unknown), old)
+    _replace_rows(bundle, is_unknown, slopes)
     offset_change = (old_offsets - oracle.base_offsets)[example]
     offsets[is_unknown] += offset_change[is_unknown]
-    working_set.multiply()
+    bundle.n_multiplied = 0
 
 
 def _move_known(
-    oracle: ForestOracle, working_set: WorkingSet, rows: Indices, old: Indices
+    oracle: ForestOracle, bundle: Bundle, rows: Indices, old: Indices
 ) -> Matrix:
     """Change the outputs and offsets of these bounds; return their slopes."""
-    bounds = working_set.bounds
+    bounds = bundle.bounds
     new = oracle.reference
     slopes = []
     for chunk in _split_rows(rows):
@@ -64,7 +64,7 @@ def _move_known(
         lengths = oracle.lengths[example]
         n_before = np.cumsum(lengths) - lengths
         place = np.arange(lengths.sum()) + np.repeat(
-            working_set.tags[chunk] - n_before, lengths
+            bundle.bounds.tags[chunk] - n_before, lengths
         )
         nodes = oracle.task.nodes_of(example)
         before = oracle.outputs[place]
@@ -72,7 +72,9 @@ def _move_known(
         is_output = np.repeat(_is_legal(oracle, nodes, lengths, states), lengths)
         states = np.where(is_output, states, before)
         oracle.outputs[place] = states
-        difference, loss = _describe_difference(oracle, example, states, new[nodes])
+        difference, loss = _describe_difference(
+            oracle, bundle, example, states, new[nodes]
+        )
         wrong = oracle.weights[example] * oracle.loss.penalty_weight * loss
         if oracle.loss.margin:
             contradicts = ~oracle.task.allowed[nodes, states]
@@ -100,24 +102,17 @@ def _is_legal(
 
 
 def _move_unknown(
-    oracle: ForestOracle, working_set: WorkingSet, rows: Indices, old: Indices
+    oracle: ForestOracle, bundle: Bundle, rows: Indices, old: Indices
 ) -> Matrix:
     """Return the slopes of these bounds relative to the new references."""
-    bounds = working_set.bounds
-    n_columns = len(oracle.task.column_scale)
-    end = working_set.n_entries
-    content = (
-        bounds.data[:end],
-        bounds.indices[:end].view(np.int32),
-        bounds.indptr[: working_set.n_rows + 1],
-    )
-    slopes_before = sp.csr_array(content, shape=(working_set.n_rows, n_columns))
+    bounds = bundle.bounds
+    slopes_before = bundle.rows
     slopes = []
     for chunk in _split_rows(rows):
         example = oracle.examples[bounds.group[chunk]]
         nodes = oracle.task.nodes_of(example)
         change, _ = _describe_difference(
-            oracle, example, oracle.reference[nodes], old[nodes]
+            oracle, bundle, example, oracle.reference[nodes], old[nodes]
         )
         slopes.append(subtract_sparse(slopes_before[chunk], change))
     return sp.vstack(slopes, format="csr")
@@ -129,9 +124,13 @@ def _split_rows(rows: Indices) -> list[Indices]:
 
 
 def _describe_difference(
-    oracle: ForestOracle, example: Indices, states: Indices, reference: Indices
+    oracle: ForestOracle,
+    bundle: Bundle,
+    example: Indices,
+    states: Indices,
+    reference: Indices,
 ) -> tuple[Matrix, Array]:
-    """Return the weighted φ(states) − φ(reference) in the oracle's layout, and Δ.
+    """Return the weighted φ(states) − φ(reference) in the bundle's order, and Δ.
 
     `example` may repeat examples; the labelings have the nodes of each in turn.
     """
@@ -141,16 +140,17 @@ def _describe_difference(
     other = task.describe(reference, has_output, example)
     difference = subtract_sparse(answer.features, other.features)
     difference.data *= np.repeat(oracle.weights[example], np.diff(difference.indptr))
-    difference.indices = oracle.columns_in(difference.indices).astype(np.int32)
+    assert bundle.place is not None
+    difference.indices = bundle.place[difference.indices].astype(np.int32)
     return difference, answer.loss
 
 
-def _replace_rows(working_set: WorkingSet, mask: Mask, slopes: Matrix) -> None:
+def _replace_rows(bundle: Bundle, mask: Mask, slopes: Matrix) -> None:
     """Replace the slopes of the bounds in the mask."""
     if not mask.any():
         return
-    bounds = working_set.bounds
-    n_rows = working_set.n_rows
+    bounds = bundle.bounds
+    n_rows = len(bundle)
     n_before = np.diff(bounds.indptr[: n_rows + 1])
     n_after = n_before.copy()
     n_after[mask] = np.diff(slopes.indptr)
@@ -164,4 +164,4 @@ def _replace_rows(working_set: WorkingSet, mask: Mask, slopes: Matrix) -> None:
     indices[~is_kept_after] = slopes.indices
     indptr = np.zeros_like(bounds.indptr)
     np.cumsum(n_after, out=indptr[1 : n_rows + 1])
-    working_set.bounds = bounds._replace(data=data, indices=indices, indptr=indptr)
+    bundle.bounds = bounds._replace(data=data, indices=indices, indptr=indptr)

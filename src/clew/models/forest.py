@@ -245,6 +245,12 @@ class ForestTask(NodeTask):
             forbidden=self.forbidden,
         )
 
+    @property
+    def column_order(self) -> Indices:
+        """(d,) order with the unary block as (F, S)."""
+        columns = np.arange(self.n_features)
+        return transpose_unary(columns, self.allowed.shape[1], self.features.n_inputs)
+
     def argmax(
         self,
         w: Array,
