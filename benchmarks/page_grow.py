@@ -11,7 +11,7 @@ from page_server import console
 from rich.table import Table
 
 from clew.annotation.mask_edits import apply_edits
-from clew.annotation.mask_tools import grow_cell
+from clew.annotation.mask_tools import MaskFrame, grow_cell
 from clew.errors import InputError
 from clew.tracking.movie import open_movie
 
@@ -43,9 +43,8 @@ def grow(options: argparse.Namespace) -> None:
                 others = np.where(labels == cell, 0, labels)
                 click = (middle[1] + 0.5, middle[0] + 0.5)
                 try:
-                    edit = grow_cell(
-                        t, others, movie.image(t), click, diameter, (1.0, 1.0)
-                    )
+                    frame = MaskFrame(t, others, movie.image(t), diameter=diameter)
+                    edit = grow_cell(frame, click)
                 except InputError:
                     refused += 1
                     continue

@@ -20,6 +20,7 @@ from clew.annotation.mask_edits import (
     find_free_label,
 )
 from clew.annotation.mask_tools import (
+    MaskFrame,
     add_outline,
     cut_cell,
     delete_cell,
@@ -54,13 +55,17 @@ def edits(draw):
     point = st.tuples(st.floats(-2, 14), st.floats(-2, 14))
     try:
         if kind is EditKind.MERGE:
-            return labels, merge_cells(0, labels, draw(st.permutations(cells))[:2])
+            return labels, merge_cells(
+                MaskFrame(0, labels), draw(st.permutations(cells))[:2]
+            )
         if kind is EditKind.DELETE:
-            return labels, delete_cell(0, labels, draw(st.sampled_from(cells or [1])))
+            return labels, delete_cell(
+                MaskFrame(0, labels), [draw(st.sampled_from(cells or [1]))]
+            )
         drawn = draw(st.lists(point, min_size=1, max_size=5))
         if kind is EditKind.CUT:
-            return labels, cut_cell(0, labels, drawn)
-        return labels, add_outline(0, labels, None, drawn, (1.0, 1.0))
+            return labels, cut_cell(MaskFrame(0, labels), drawn)
+        return labels, add_outline(MaskFrame(0, labels), drawn)
     except InputError:  # there is nothing to be edited so
         return labels, None
 
@@ -143,12 +148,12 @@ def disc(shape, middle, radius):
 def test_a_stroke_cuts_where_it_was_drawn():
     labels = np.where(disc((40, 60), (20, 30), 12), 7, 0).astype(np.uint16)
     labels[0:3, 0:3] = 2
-    after = apply_edits(labels, [cut_cell(0, labels, [(34, 2), (34, 38)])])
+    after = apply_edits(labels, [cut_cell(MaskFrame(0, labels), [(34, 2), (34, 38)])])
     assert set(np.unique(after)) == {0, 2, 7, 8}
     assert (np.argwhere(after == 8)[:, 1] > 33).all()  # the smaller part is the new one
     assert (np.argwhere(after == 7)[:, 1] < 36).all()
     short = apply_edits(
-        labels, [cut_cell(0, labels, [(34, 14), (34, 26)])]
+        labels, [cut_cell(MaskFrame(0, labels), [(34, 14), (34, 26)])]
     )  # it goes straight on to both sides
     assert np.array_equal(short, after)
 
@@ -156,7 +161,7 @@ def test_a_stroke_cuts_where_it_was_drawn():
 def test_a_stroke_cuts_the_cell_that_most_of_it_lies_in():
     labels = np.zeros((20, 40), np.int32)
     labels[5:15, 2:10], labels[5:15, 12:38] = 3, 4
-    after = apply_edits(labels, [cut_cell(0, labels, [(8, 10), (39, 10)])])
+    after = apply_edits(labels, [cut_cell(MaskFrame(0, labels), [(8, 10), (39, 10)])])
     assert np.array_equal(after == 3, labels == 3)
     assert (after[5:15, 12:38] > 3).all()
     assert set(np.unique(after[5:15, 12:38])) == {4, 5}
@@ -166,25 +171,27 @@ def test_strokes_that_cut_nothing_are_refused():
     labels = np.zeros((20, 20), np.int32)
     labels[5:9, 5:9] = 1
     with pytest.raises(InputError, match="no cell under the stroke"):
-        cut_cell(2, labels, [(15, 15), (18, 18)])
+        cut_cell(MaskFrame(2, labels), [(15, 15), (18, 18)])
     with pytest.raises(InputError, match="does not cut cell 1 of frame 2"):
-        cut_cell(2, labels, [(6, 6)])
+        cut_cell(MaskFrame(2, labels), [(6, 6)])
     with pytest.raises(InputError, match="two different ones"):
-        merge_cells(0, labels, [1, 1])
+        merge_cells(MaskFrame(0, labels), [1, 1])
     with pytest.raises(InputError, match="no cell 4 in frame 0"):
-        merge_cells(0, labels, [1, 4])
+        merge_cells(MaskFrame(0, labels), [1, 4])
     with pytest.raises(InputError, match="no cell 4"):
-        delete_cell(0, labels, 4)
+        delete_cell(MaskFrame(0, labels), [4])
     with pytest.raises(InputError, match="contains no pixel"):
-        add_outline(0, labels, None, [(1, 1), (2, 2)], (1.0, 1.0))
+        add_outline(MaskFrame(0, labels), [(1, 1), (2, 2)])
     with pytest.raises(InputError, match="other cells fill"):
-        add_outline(0, labels, None, [(5.2, 5.2), (7.8, 5.2), (7.8, 7.8)], (1.0, 1.0))
+        add_outline(MaskFrame(0, labels), [(5.2, 5.2), (7.8, 5.2), (7.8, 7.8)])
 
 
 def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     labels = np.where(disc((20, 40, 40), (10, 20, 20), 9), 1, 0).astype(np.int32)
     for z in (None, 4):
-        after = apply_edits(labels, [cut_cell(0, labels, [(20, 0), (20, 39)], z)])
+        after = apply_edits(
+            labels, [cut_cell(MaskFrame(0, labels, z=z), [(20, 0), (20, 39)])]
+        )
         parts = [np.argwhere(after == label)[:, 2] for label in (1, 2)]
         assert min(map(len, parts)) > 0.4 * (labels > 0).sum()
         assert parts[0].max() <= parts[1].min() or parts[1].max() <= parts[0].min()
@@ -192,7 +199,7 @@ def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     circle = np.column_stack([20 + 8 * np.cos(angle), 20 + 8 * np.sin(angle)]).tolist()
     empty = np.zeros_like(labels)
     body = apply_edits(
-        empty, [add_outline(0, empty, None, circle, (2.0, 1.0, 1.0), 10)]
+        empty, [add_outline(MaskFrame(0, empty, spacing=(2.0, 1.0, 1.0), z=10), circle)]
     )
     ball = disc(
         (20, 40, 40), (10, 19.5, 19.5), 8
@@ -204,7 +211,9 @@ def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     assert ((body[10] > 0) == ball[10]).mean() > 0.99
     bright = np.zeros((20, 40, 40))
     bright[3, 15:25, 15:25] = 1.0
-    found = apply_edits(empty, [add_outline(0, empty, bright, circle, (2.0, 1.0, 1.0))])
+    found = apply_edits(
+        empty, [add_outline(MaskFrame(0, empty, bright, (2.0, 1.0, 1.0)), circle)]
+    )
     depth = np.flatnonzero((found > 0).any(axis=(1, 2)))
     assert depth.tolist() == list(
         range(7)
@@ -221,18 +230,20 @@ def test_a_region_grows_to_the_edge_of_a_cell(ndim, sign):
     labels = np.zeros(shape, np.uint16)
     labels[..., 50:] = 9
     at, z = (29.5, 28.5), None if ndim == 2 else 7
-    after = apply_edits(labels, [grow_cell(0, labels, image, at, 12.0, spacing, z)])
+    after = apply_edits(
+        labels, [grow_cell(MaskFrame(0, labels, image, spacing, 12.0, z), at)]
+    )
     found = after == 10
     assert (found & true).sum() / (found | true).sum() > 0.85
     assert np.array_equal(after == 9, labels == 9)
     with pytest.raises(InputError, match="there is cell 9 already"):
-        grow_cell(0, labels, image, (55, 20), 12.0, spacing, z)
+        grow_cell(MaskFrame(0, labels, image, spacing, 12.0, z), (55, 20))
     with pytest.raises(InputError, match="not in the picture"):
-        grow_cell(0, labels, image, (-1, 20), 12.0, spacing, z)
+        grow_cell(MaskFrame(0, labels, image, spacing, 12.0, z), (-1, 20))
     with pytest.raises(InputError, match="nothing grew"):
-        grow_cell(0, labels, np.ones(shape), at, 12.0, spacing, z)
+        grow_cell(MaskFrame(0, labels, np.ones(shape), spacing, 12.0, z), at)
     with pytest.raises(InputError, match="no raw images"):
-        grow_cell(0, labels, None, at, 12.0, spacing, z)
+        grow_cell(MaskFrame(0, labels, None, spacing, 12.0, z), at)
 
 
 @pytest.fixture
@@ -252,7 +263,7 @@ def textured():
 
 def test_region_has_the_size_of_cells_whose_brightness_says_nothing(textured):
     labels, image = textured
-    edit = grow_cell(0, labels, image, (60.5, 60.5), 22.0, (1.0, 1.0))
+    edit = grow_cell(MaskFrame(0, labels, image, diameter=22.0), (60.5, 60.5))
     found = apply_edits(labels, [edit]) == 7
     true = disc(labels.shape, (60, 60), 11)
     assert (found & true).sum() / (found | true).sum() > 0.9
@@ -262,7 +273,7 @@ def test_outline_is_asked_for_where_the_cells_nearby_would_not_grow(textured):
     labels, image = textured
     stripes = np.where(np.indices(labels.shape)[0] % 8 < 2, labels, 0)
     with pytest.raises(InputError, match="draw an outline"):
-        grow_cell(0, stripes, image, (60.5, 60.5), 22.0, (1.0, 1.0))
+        grow_cell(MaskFrame(0, stripes, image, diameter=22.0), (60.5, 60.5))
 
 
 def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
@@ -271,9 +282,9 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
     movie: Movie = simulated.movie
     source = measure_movie(movie, cache=tmp_path / "cache", n_jobs=1)
     cells = source.detections(5).label.tolist()
-    first = delete_cell(5, movie.label(5), cells[3])
-    second = merge_cells(5, apply_edits(movie.label(5), [first]), cells[:2])
-    other = delete_cell(0, movie.label(0), 1)
+    first = delete_cell(MaskFrame(5, movie.label(5)), [cells[3]])
+    second = merge_cells(MaskFrame(5, apply_edits(movie.label(5), [first])), cells[:2])
+    other = delete_cell(MaskFrame(0, movie.label(0)), [1])
     edits = (first, other, second)
     assert find_changed_frames((), edits) == [0, 5]
     assert find_changed_frames(edits, (first, second)) == [0]

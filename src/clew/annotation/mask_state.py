@@ -123,37 +123,28 @@ class MaskState:
         return replace(edit, base=self._fingerprint(frame))
 
     def _apply_tool(self, stroke: MaskStroke, used_labels: list[int]) -> Edit:
-        frame = stroke.frame
-        labels = self.movie.label(frame)
-        points = stroke.points
-        if stroke.kind is EditKind.MERGE:
-            return mask_tools.merge_cells(frame, labels, stroke.cells)
-        if stroke.kind is EditKind.DELETE:
-            if len(stroke.cells) != 1:
-                raise InputError(
-                    f"cells is {list(stroke.cells)}; expected the cell to delete"
-                )
-            return mask_tools.delete_cell(frame, labels, stroke.cells[0])
-        if not points:
-            raise InputError("points is empty; expected the points of the stroke")
-        if stroke.kind is EditKind.CUT:
-            return mask_tools.cut_cell(frame, labels, points, stroke.z, used_labels)
-        image = self.movie.image(frame)
-        spacing = self.movie.spacing
-        if len(points) > 1:
-            return mask_tools.add_outline(
-                frame, labels, image, points, spacing, stroke.z, used_labels
-            )
-        return mask_tools.grow_cell(
-            frame,
-            labels,
-            image,
-            points[0],
+        kind = stroke.kind
+        frame = mask_tools.MaskFrame(
+            stroke.frame,
+            self.movie.label(stroke.frame),
+            self.movie.image(stroke.frame) if kind is EditKind.ADD else None,
+            self.movie.spacing,
             self.diameter,
-            spacing,
             stroke.z,
             used_labels,
         )
+        if kind is EditKind.MERGE:
+            return mask_tools.merge_cells(frame, stroke.cells)
+        if kind is EditKind.DELETE:
+            return mask_tools.delete_cell(frame, stroke.cells)
+        points = stroke.points
+        if not points:
+            raise InputError("points is empty; expected the points of the stroke")
+        if kind is EditKind.CUT:
+            return mask_tools.cut_cell(frame, points)
+        if len(points) > 1:
+            return mask_tools.add_outline(frame, points)
+        return mask_tools.grow_cell(frame, points[0])
 
     @cached_property
     def diameter(self) -> float:

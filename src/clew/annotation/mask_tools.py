@@ -1,4 +1,4 @@
-"""From clicks and strokes to mask edits: pure functions of a label image.
+"""From clicks and strokes to mask edits: pure functions of a frame.
 
 Points are (x, y) in pixels of the picture that a person sees; pixel (i, j) covers
 [j, j + 1) × [i, i + 1). In 3D the picture is slice `z`, or the projection along z if
@@ -43,32 +43,69 @@ MIN_OVERLAP = 0.5
 """Intersection over union that the best way must reach there."""
 
 
-def merge_cells(frame: int, labels: LabelImage, cells: Sequence[int]) -> Edit:
+@dataclass(frozen=True)
+class MaskFrame:
+    """A frame whose masks a person edits."""
+
+    number: int
+    labels: LabelImage
+    image: Image | None = None
+    """The raw frame."""
+    spacing: Sequence[float] = (1.0, 1.0)
+    """Of the pixels."""
+    diameter: float = 1.0
+    """Of a typical cell, in the unit of the spacing."""
+    z: int | None = None
+    """The slice that was shown; None for the projection, or in 2D."""
+    used_labels: Sequence[int] = ()
+    """Labels that a new cell must not have."""
+
+    def give_to(self, kind: EditKind, pixels: Indices, label: int) -> Edit:
+        """Return the edit that gives pixels, places in the flat image, to a label."""
+        return Edit.of(self.number, kind, self.labels, pixels, label)
+
+    def give_to_new_cell(self, kind: EditKind, pixels: Indices) -> Edit:
+        """Return the edit that gives pixels to a new cell."""
+        label = find_free_label(self.labels, self.used_labels)
+        return self.give_to(kind, pixels, label)
+
+    def find_pixels(self, cell: int) -> Indices:
+        """Return (m,) the pixels of a cell in the flat image."""
+        pixels = np.flatnonzero(self.labels == cell) if cell else np.zeros(0, np.intp)
+        if not len(pixels):
+            raise InputError(f"there is no cell {cell} in frame {self.number}")
+        return pixels
+
+    def flatten(self) -> LabelImage:
+        """Return (y, x) what a person sees; along z, the largest label counts."""
+        if self.labels.ndim == 2:
+            return self.labels
+        if self.z is None:
+            return np.asarray(self.labels.max(axis=0))
+        return np.asarray(self.labels[self.z])
+
+
+def merge_cells(frame: MaskFrame, cells: Sequence[int]) -> Edit:
     """Merge two cells; the label of the larger one stays."""
     if len(set(cells)) != 2:
         raise InputError(
-            f"cells {list(cells)} of frame {frame} cannot be merged; expected two "
-            "different ones"
+            f"cells {list(cells)} of frame {frame.number} cannot be merged; expected "
+            "two different ones"
         )
-    first, second = (_find_pixels(frame, labels, cell) for cell in cells)
+    first, second = (frame.find_pixels(cell) for cell in cells)
     if len(first) >= len(second):
-        return Edit.of(frame, EditKind.MERGE, labels, second, int(cells[0]))
-    return Edit.of(frame, EditKind.MERGE, labels, first, int(cells[1]))
+        return frame.give_to(EditKind.MERGE, second, int(cells[0]))
+    return frame.give_to(EditKind.MERGE, first, int(cells[1]))
 
 
-def delete_cell(frame: int, labels: LabelImage, cell: int) -> Edit:
+def delete_cell(frame: MaskFrame, cells: Sequence[int]) -> Edit:
     """Give the pixels of a cell to the background."""
-    pixels = _find_pixels(frame, labels, cell)
-    return Edit.of(frame, EditKind.DELETE, labels, pixels, 0)
+    if len(cells) != 1:
+        raise InputError(f"cells is {list(cells)}; expected the cell to delete")
+    return frame.give_to(EditKind.DELETE, frame.find_pixels(cells[0]), 0)
 
 
-def cut_cell(
-    frame: int,
-    labels: LabelImage,
-    stroke: Points,
-    z: int | None = None,
-    used_labels: Sequence[int] = (),
-) -> Edit:
+def cut_cell(frame: MaskFrame, stroke: Points) -> Edit:
     """Cut the cell that most of a stroke lies in; the larger part keeps its label.
 
     A stroke that ends within the cell is extended. Pixels that belong to neither part,
@@ -76,21 +113,17 @@ def cut_cell(
 
     Parameters
     ----------
-    frame : int
-    labels : ndarray
-        The label image.
+    frame : MaskFrame
     stroke : sequence of (x, y)
-    z : int, optional
-        The slice that was shown.
-    used_labels : sequence of int
-        Labels that a new cell must not have.
     """
-    plane = _flatten(labels, z)
+    labels = frame.labels
+    z = frame.z
+    plane = frame.flatten()
     cell = _find_cell_under(plane, _rasterize(stroke, plane.shape))
     if not cell:
         raise InputError(
-            f"there is no cell under the stroke in frame {frame}; draw it across the "
-            "cell to cut"
+            f"there is no cell under the stroke in frame {frame.number}; draw it across "
+            "the cell to cut"
         )
     is_cell = labels == cell
     face = is_cell
@@ -102,8 +135,8 @@ def cut_cell(
         sides = _split_face(face, _rasterize(extended, plane.shape))
     if sides is None:
         raise InputError(
-            f"the stroke does not cut cell {cell} of frame {frame}; draw it from one "
-            "side to the other"
+            f"the stroke does not cut cell {cell} of frame {frame.number}; draw it from "
+            "one side to the other"
         )
     # Other slices reach beyond the face: take the nearest side for every pixel.
     nearest = ndi.distance_transform_edt(
@@ -113,36 +146,20 @@ def cut_cell(
     part = is_cell & (side == 2)
     if 2 * int(part.sum()) > int(is_cell.sum()):
         part = is_cell & (side == 1)
-    label = find_free_label(labels, used_labels)
-    return Edit.of(frame, EditKind.CUT, labels, np.flatnonzero(part), label)
+    return frame.give_to_new_cell(EditKind.CUT, np.flatnonzero(part))
 
 
-def add_outline(
-    frame: int,
-    labels: LabelImage,
-    image: Image | None,
-    points: Points,
-    spacing: Sequence[float],
-    z: int | None = None,
-    used_labels: Sequence[int] = (),
-) -> Edit:
+def add_outline(frame: MaskFrame, points: Points) -> Edit:
     """Add a cell inside a drawn line, without the pixels of other cells.
+
+    In a projection, the cell is at the brightest slice.
 
     Parameters
     ----------
-    frame : int
-    labels : ndarray
-        The label image.
-    image : ndarray, optional
-        The raw frame: in a projection, the cell is at the brightest slice.
+    frame : MaskFrame
     points : sequence of (x, y)
-    spacing : sequence of float
-        Of the pixels.
-    z : int, optional
-        The slice that was shown.
-    used_labels : sequence of int
-        Labels that a new cell must not have.
     """
+    labels = frame.labels
     shape = labels.shape[-2:]
     corners = np.asarray(points, dtype=float)[:, ::-1] - 0.5  # centers of pixels
     inside: Mask = np.zeros(shape, bool)
@@ -153,23 +170,15 @@ def add_outline(
     body = inside
     if labels.ndim == 3:
         depth = len(labels)
-        middle = _find_brightest(image, inside, depth) if z is None else z
-        body = _inflate(inside, depth, middle, spacing)
+        middle = frame.z
+        if middle is None:
+            middle = _find_brightest(frame.image, inside, depth)
+        body = _inflate(inside, depth, middle, frame.spacing)
     body = body & (labels == 0)
-    problem = "other cells fill the outline"
-    return _add_body(frame, labels, body, used_labels, problem)
+    return _add_body(frame, body, "other cells fill the outline")
 
 
-def grow_cell(
-    frame: int,
-    labels: LabelImage,
-    image: Image | None,
-    point: Point,
-    diameter: float,
-    spacing: Sequence[float],
-    z: int | None = None,
-    used_labels: Sequence[int] = (),
-) -> Edit:
+def grow_cell(frame: MaskFrame, point: Point) -> Edit:
     """Add a cell around a click, in the way that suits the cells nearby.
 
     `GROWERS` are tried on cells near the click, from their middles. The one whose
@@ -178,21 +187,11 @@ def grow_cell(
 
     Parameters
     ----------
-    frame : int
-    labels : ndarray
-        The label image.
-    image : ndarray or None
-        The raw frame.
+    frame : MaskFrame
     point : (x, y)
-    diameter : float
-        Of a typical cell, in the unit of the spacing.
-    spacing : sequence of float
-        Of the pixels.
-    z : int, optional
-        The slice that was shown.
-    used_labels : sequence of int
-        Labels that a new cell must not have.
     """
+    labels = frame.labels
+    image = frame.image
     if image is None:
         raise InputError("the movie has no raw images; draw an outline instead")
     x, y = (int(np.floor(value)) for value in point)
@@ -200,18 +199,16 @@ def grow_cell(
         raise InputError(f"the click at {x}, {y} is not in the picture")
     seed: tuple[int, ...] = (y, x)
     if labels.ndim == 3:
-        seed = (int(np.argmax(image[:, y, x])) if z is None else z, y, x)
+        seed = (int(np.argmax(image[:, y, x])) if frame.z is None else frame.z, y, x)
     if labels[seed]:
         raise InputError(
             f"there is cell {labels[seed]} already; click where none is, or delete it"
         )
-    pixel = np.asarray(spacing, dtype=float)
-    grow = _choose_grower(labels, image, seed, diameter, pixel)
-    around = Surroundings.of(labels, image, seed, diameter, pixel)
+    grow = _choose_grower(frame, image, seed)
+    around = Surroundings.of(frame, image, seed)
     body = np.zeros(labels.shape, bool)
     body[around.box] = grow(around)
-    problem = "nothing grew from the click; draw an outline"
-    return _add_body(frame, labels, body, used_labels, problem)
+    return _add_body(frame, body, "nothing grew from the click; draw an outline")
 
 
 @dataclass(frozen=True)
@@ -229,15 +226,11 @@ class Surroundings:
     """From the click, in diameters."""
 
     @classmethod
-    def of(
-        cls,
-        labels: LabelImage,
-        image: Image,
-        seed: tuple[int, ...],
-        diameter: float,
-        pixel: Array,
-    ) -> Self:
+    def of(cls, frame: MaskFrame, image: Image, seed: tuple[int, ...]) -> Self:
         """Cut out what is near; the cell that was clicked counts as free."""
+        labels = frame.labels
+        diameter = frame.diameter
+        pixel = np.asarray(frame.spacing, dtype=float)
         box = _make_box(seed, REACH * diameter / pixel, labels.shape)
         center = tuple(at - part.start for at, part in zip(seed, box, strict=True))
         raw = np.asarray(image[box], dtype=np.float32)
@@ -274,14 +267,12 @@ GROWERS = (grow_by_brightness, grow_by_size)
 
 
 def _choose_grower(
-    labels: LabelImage,
-    image: Image,
-    seed: tuple[int, ...],
-    diameter: float,
-    pixel: Array,
+    frame: MaskFrame, image: Image, seed: tuple[int, ...]
 ) -> Callable[[Surroundings], Mask]:
     """Return the grower by which cells near a click grow into their masks best."""
-    box = _make_box(seed, NEIGHBORHOOD * diameter / pixel, labels.shape)
+    labels = frame.labels
+    pixel = np.asarray(frame.spacing, dtype=float)
+    box = _make_box(seed, NEIGHBORHOOD * frame.diameter / pixel, labels.shape)
     offset = np.array([part.start for part in box])
     part = labels[box]
     inner = part[(slice(1, -1),) * part.ndim]
@@ -297,7 +288,7 @@ def _choose_grower(
         own = np.argwhere(part == cells[row])
         middle = own[np.argmin((((own - centers[row]) * pixel) ** 2).sum(axis=1))]
         place = tuple((middle + offset).tolist())
-        around = Surroundings.of(labels, image, place, diameter, pixel)
+        around = Surroundings.of(frame, image, place)
         is_own = labels[around.box] == cells[row]
         grown = [grow(around) for grow in GROWERS]
         shared = np.array([np.count_nonzero(one & is_own) for one in grown])
@@ -311,40 +302,13 @@ def _choose_grower(
     return GROWERS[int(np.argmax(overlap))]
 
 
-def _add_body(
-    frame: int,
-    labels: LabelImage,
-    body: Mask,
-    used_labels: Sequence[int],
-    problem: str,
-) -> Edit:
+def _add_body(frame: MaskFrame, body: Mask, problem: str) -> Edit:
     """Add a cell: the largest connected part of a body."""
     parts, n_parts = ndi.label(body)
     if not n_parts:
-        raise InputError(f"{problem}, in frame {frame}")
+        raise InputError(f"{problem}, in frame {frame.number}")
     largest = int(np.argmax(np.bincount(parts.reshape(-1))[1:])) + 1
-    pixels = np.flatnonzero(parts == largest)
-    label = find_free_label(labels, used_labels)
-    return Edit.of(frame, EditKind.ADD, labels, pixels, label)
-
-
-def _find_pixels(frame: int, labels: LabelImage, cell: int) -> Indices:
-    """Return (m,) the pixels of a cell in the flat image."""
-    pixels = np.flatnonzero(labels == cell) if cell else np.zeros(0, np.intp)
-    if not len(pixels):
-        raise InputError(f"there is no cell {cell} in frame {frame}")
-    return pixels
-
-
-def _flatten(labels: LabelImage, z: int | None) -> LabelImage:
-    """Return (y, x) what a person sees; along z, the largest label counts."""
-    if labels.ndim == 2:
-        return labels
-    if z is None:
-        return np.asarray(labels.max(axis=0))
-    if not 0 <= z < len(labels):
-        raise InputError(f"there is no slice {z}; expected 0 to {len(labels) - 1}")
-    return np.asarray(labels[z])
+    return frame.give_to_new_cell(EditKind.ADD, np.flatnonzero(parts == largest))
 
 
 def _rasterize(stroke: Points, shape: tuple[int, ...]) -> Mask:
