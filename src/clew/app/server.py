@@ -1,4 +1,4 @@
-"""The HTTP interface of the annotation page: JSON and pictures.
+"""The server of the annotation page: opening movies, news, and what is about all movies.
 
 The server answers from the start. While movies are opened, which takes minutes the
 first time, requests about them are answered by 503 with the progress.
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -27,31 +26,20 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clew.annotation.changes import StaleMasks
-from clew.annotation.files import ExportKind, FileName
+from clew.annotation.files import ExportKind
 from clew.annotation.initial_weights import InitialWeights
-from clew.annotation.store.history import Act, Contradiction, StaleRevision
+from clew.annotation.store.history import Contradiction, StaleRevision
 from clew.annotation.worker import LearningWorker
 from clew.app import views
 from clew.app.api_models import (
-    AnswerRequest,
-    CellQuery,
-    ChangeRequest,
     DetectionQuery,
     DetectionRequest,
-    EventKindsRequest,
-    ImportQuery,
-    MaskEditRequest,
-    PictureQuery,
-    PositionRequest,
-    QuestionQuery,
-    SectionsQuery,
-    StatusQuery,
-    TrackReviewRequest,
     read_body,
     read_query,
 )
 from clew.app.broadcast import EventsStream
 from clew.app.images import Pictures
+from clew.app.movie_routes import GET_ROUTES, POST_ROUTES, REVALIDATE, MakeReply
 from clew.app.security import (
     BodyTooLarge,
     SecurityMiddleware,
@@ -69,15 +57,12 @@ if TYPE_CHECKING:  # segmentation takes a while to import, and few movies need i
     from clew.tracking.segmentation import DetectionSettings
 
 STATIC = Path(__file__).parent / "static"
-CACHE_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-"""For pictures: their address has the revision of the masks."""
-REVALIDATE = {"cache-control": "no-cache"}
-"""For the page's own files: a changed one is seen on reloading."""
 # Some machines have another type for scripts; browsers then reject modules.
 mimetypes.add_type("text/javascript", ".js")
 
 Report = Callable[[str, int, int], None]
 """Called with a description of the work, the parts done, and their total."""
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 MakeWorker = Callable[[Sequence[Source], Callable[[bool, str], None]], Any]
 
 
@@ -191,24 +176,14 @@ class Server:
             Route("/api/overview", self.get_overview),
             Route("/api/opening/{frame:int}.png", self.get_opening_picture),
             Route("/api/detection", self.post_detection, methods=post),
-            Route(movie + "/image/{frame:int}.png", self.get_image),
-            Route(movie + "/labels/{frame:int}.png", self.get_labels),
-            Route(movie + "/sections/{frame:int}.png", self.get_sections),
-            Route(movie + "/pair/{frame:int}", self.get_pair),
-            Route(movie + "/frames/{frame:int}/cells", self.get_cells),
-            Route(movie + "/questions", self.get_questions),
-            Route(movie + "/status", self.get_status),
-            Route(movie + "/tree", self.get_family),
-            Route(movie + "/doubts", self.get_doubts),
-            Route(movie + "/export/{kind}", self.get_export),
-            Route(movie + "/answers", self.post_answer, methods=post),
-            Route(movie + "/edits", self.post_edit, methods=post),
-            Route(movie + "/undo", self.post_undo, methods=post),
-            Route(movie + "/redo", self.post_redo, methods=post),
-            Route(movie + "/place", self.post_position, methods=post),
-            Route(movie + "/events", self.post_event_kinds, methods=post),
-            Route(movie + "/track", self.post_track_review, methods=post),
-            Route(movie + "/import", self.post_import, methods=post),
+            *[
+                Route(f"{movie}/{path}", self._serve_movie(make_reply))
+                for path, make_reply in GET_ROUTES.items()
+            ],
+            *[
+                Route(f"{movie}/{path}", self._serve_movie(make_reply), methods=post)
+                for path, make_reply in POST_ROUTES.items()
+            ],
             Route(movie + "/apply", self.post_apply, methods=post),
         ]
 
@@ -387,126 +362,6 @@ class Server:
 
     # One movie
 
-    async def get_image(self, request: Request) -> Response:
-        """Return the raw frame."""
-        query = read_query(request, PictureQuery)
-        pictures = self._find_session(request).pictures
-        return await self._get_picture(request, query.v, pictures.image, query.z)
-
-    async def get_labels(self, request: Request) -> Response:
-        """Return the label image."""
-        query = read_query(request, PictureQuery)
-        pictures = self._find_session(request).pictures
-        return await self._get_picture(request, query.v, pictures.labels, query.z)
-
-    async def get_sections(self, request: Request) -> Response:
-        """Return sections through a cell of a 3D movie."""
-        query = read_query(request, SectionsQuery)
-        pictures = self._find_session(request).pictures
-        return await self._get_picture(request, query.v, pictures.sections, query.cell)
-
-    async def _get_picture(
-        self, request: Request, revision: int, draw: Callable[..., bytes], what: Any
-    ) -> Response:
-        session = self._find_session(request)
-        frame = self._find_frame(request)
-        before = session.state
-        content = await asyncio.to_thread(draw, frame, what)
-        # Otherwise the picture may show other masks than the address says.
-        is_of_address = revision == before.masks.get(frame, 0)
-        is_lasting = before is session.state and is_of_address
-        headers = CACHE_FOREVER if is_lasting else REVALIDATE
-        return Response(content, media_type="image/png", headers=headers)
-
-    async def get_pair(self, request: Request) -> Response:
-        """Return a frame pair with its predicted events."""
-        session = self._find_session(request)
-        return JSONResponse(await session.view_pair(self._find_frame(request, 1)))
-
-    async def get_cells(self, request: Request) -> Response:
-        """Return the cells of a frame."""
-        session = self._find_session(request)
-        cells = await asyncio.to_thread(session.get_cells, self._find_frame(request))
-        return JSONResponse(cells.to_json())
-
-    async def get_questions(self, request: Request) -> Response:
-        """Return what to ask next."""
-        session = self._find_session(request)
-        query = read_query(request, QuestionQuery)
-        revision = session.state.revision
-        version = session.predictions.weights.version
-        questions = await session.view_questions(query)
-        return JSONResponse(
-            {"revision": revision, "version": version, "questions": questions}
-        )
-
-    async def get_status(self, request: Request) -> Response:
-        """Return the state of annotation and learning."""
-        session = self._find_session(request)
-        query = read_query(request, StatusQuery)
-        return JSONResponse(views.view_status(session, query.page, query.target))
-
-    async def get_family(self, request: Request) -> Response:
-        """Return the family of a cell."""
-        session = self._find_session(request)
-        cell = read_query(request, CellQuery)
-        return JSONResponse(await session.view_family(cell.frame, cell.label))
-
-    async def get_doubts(self, request: Request) -> Response:
-        """Return where in the movie predictions are unsure."""
-        return JSONResponse(views.view_doubts(self._find_session(request)))
-
-    async def post_answer(self, request: Request) -> Response:
-        """Store an answer."""
-        session = self._find_session(request)
-        body = await read_body(request, AnswerRequest)
-        return JSONResponse(await session.answer(body))
-
-    async def post_edit(self, request: Request) -> Response:
-        """Edit masks."""
-        session = self._find_session(request)
-        body = await read_body(request, MaskEditRequest)
-        return JSONResponse(await session.edit_masks(body))
-
-    async def post_undo(self, request: Request) -> Response:
-        """Undo the last answer or edit."""
-        session = self._find_session(request)
-        body = await read_body(request, ChangeRequest)
-        return JSONResponse(await session.undo_or_redo(Act.UNDO, body))
-
-    async def post_redo(self, request: Request) -> Response:
-        """Redo what was undone last."""
-        session = self._find_session(request)
-        body = await read_body(request, ChangeRequest)
-        return JSONResponse(await session.undo_or_redo(Act.REDO, body))
-
-    async def post_position(self, request: Request) -> Response:
-        """Store where the person is."""
-        session = self._find_session(request)
-        body = await read_body(request, PositionRequest)
-        await session.save_position(body.frame, body.label)
-        return JSONResponse({"place": session.position})
-
-    async def post_event_kinds(self, request: Request) -> Response:
-        """Choose the kinds of events that can happen."""
-        session = self._find_session(request)
-        body = await read_body(request, EventKindsRequest)
-        return JSONResponse(await session.switch_events(body.events))
-
-    async def post_track_review(self, request: Request) -> Response:
-        """Confirm a track, or reject it from a cell on."""
-        session = self._find_session(request)
-        body = await read_body(request, TrackReviewRequest)
-        return JSONResponse(await session.review_track(body))
-
-    async def post_import(self, request: Request) -> Response:
-        """Import a file of annotations or weights."""
-        session = self._find_session(request)
-        query = read_query(request, ImportQuery)
-        content = await request.body()
-        reply = await session.import_file(query.file, content, query.key, query.author)
-        return JSONResponse(reply)
-
     async def post_apply(self, request: Request) -> Response:
         """Start all other movies with the weights learned here."""
         session = self._find_session(request)
@@ -524,29 +379,14 @@ class Server:
         n_applied = len(others) - len(problems)
         return JSONResponse({"applied": n_applied, "problems": problems})
 
-    async def get_export(self, request: Request) -> Response:
-        """Return a file to download."""
-        session = self._find_session(request)
-        try:
-            kind = ExportKind(request.path_params["kind"])
-        except ValueError:
-            kinds = ", ".join(ExportKind)
-            raise HTTPException(404, f"no such export; expected {kinds}") from None
-        folder = tempfile.TemporaryDirectory(prefix="clew-")
-        path = Path(folder.name) / "export"
-        try:
-            state = await session.export(kind, path)
-        except BaseException:
-            folder.cleanup()
-            raise
-        name = FileName.of(kind, session.movie.name)
-        return FileResponse(
-            path,
-            media_type=name.media_type,
-            filename=name.name,
-            headers={"x-clew-learned": "yes" if state["learned"] else "no"},
-            background=BackgroundTask(folder.cleanup),
-        )
+    def _serve_movie(self, make_reply: MakeReply) -> Endpoint:
+        """Return what replies to requests about one movie."""
+
+        async def serve(request: Request) -> Response:
+            reply = await make_reply(self._find_session(request), request)
+            return reply if isinstance(reply, Response) else JSONResponse(reply)
+
+        return serve
 
     def _require_open(self) -> None:
         if not self.sessions:
@@ -559,13 +399,6 @@ class Server:
         if number >= len(self.sessions):
             raise HTTPException(404, f"there is no movie {number}")
         return self.sessions[number]
-
-    def _find_frame(self, request: Request, n_following: int = 0) -> int:
-        """Return the frame in the address; so many frames must follow it."""
-        frame: int = request.path_params["frame"]
-        if frame >= self._find_session(request).movie.n_frames - n_following:
-            raise HTTPException(404, f"there is no frame {frame + n_following}")
-        return frame
 
 
 async def _handle_http_error(_: Request, error: Exception) -> Response:

@@ -19,7 +19,9 @@ from clew.annotation.store.history import Act, Author, Entry
 from clew.app.api_models import (
     AnswerRequest,
     ChangeRequest,
+    EventKindsRequest,
     MaskEditRequest,
+    PositionRequest,
     QuestionQuery,
     TrackReviewRequest,
 )
@@ -125,8 +127,15 @@ class Session(MovieSession):
         outcome = await self.make_edit(request.to_change())
         return await self._view_change(outcome, request.page)
 
-    async def undo_or_redo(self, act: Act, request: ChangeRequest) -> Json:
-        """Undo the last answer or edit of a page, or redo it."""
+    async def undo(self, request: ChangeRequest) -> Json:
+        """Undo the last answer or edit of a page."""
+        return await self._undo_or_redo(Act.UNDO, request)
+
+    async def redo(self, request: ChangeRequest) -> Json:
+        """Redo what a page undid last."""
+        return await self._undo_or_redo(Act.REDO, request)
+
+    async def _undo_or_redo(self, act: Act, request: ChangeRequest) -> Json:
         outcome = await self.make_undo(
             act,
             request.key,
@@ -144,6 +153,15 @@ class Session(MovieSession):
             "pairs": [],
             **self.undo_state(request.page),
         }
+
+    async def move_to(self, request: PositionRequest) -> Json:
+        """Store where the person is."""
+        await self.save_position(request.frame, request.label)
+        return {"place": self.position}
+
+    async def choose_events(self, request: EventKindsRequest) -> Json:
+        """Choose the kinds of events that can happen."""
+        return await self.switch_events(request.events)
 
     async def _view_change(self, outcome: Outcome, page: str) -> Json:
         view = await asyncio.to_thread(self._view_outcome, outcome, page)
