@@ -10,7 +10,7 @@ from clew.annotation.training_windows import TrainingWindows, WindowSettings
 from clew.learning.task import Space
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.truth import derive_annotations
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import FALSE_DETECTIONS, Annotations, Event, EventTable
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
@@ -185,3 +185,24 @@ def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_firs
     np.testing.assert_array_equal(learner.w, learner.initial)
     learner.learn(simulated.some)
     np.testing.assert_allclose(learner.w, once, rtol=1e-6, atol=1e-9)
+
+
+def test_a_false_detection_brings_features_of_its_own(source, simulated):
+    learner = Learner(source)
+
+    def count_events():
+        kinds = [one.events.event for one in learner.predict_all()]
+        return np.bincount(np.concatenate(kinds), minlength=len(Event))
+
+    before = count_events()
+    label = int(source.detections(5).label[0])
+    of_cell = EventTable.of_false([5], [label], source.n_frames)
+    learner.learn(Annotations.of(of_cell))
+    assert learner.w.any()
+    after = count_events()
+    assert np.isin(of_cell.row_keys(), learner.predict(5).events.row_keys())[0]
+    # without them, each cell in the movie was a false detection
+    assert after[Event.MOVE] >= before[Event.MOVE] - 2
+    tracker = learner.make_tracker()
+    assert FALSE_DETECTIONS in tracker.groups_
+    assert tracker.track(source).n_frames == source.n_frames

@@ -67,4 +67,5 @@ def build_pairs(
     enabling = copy(tracker)
     enabling.events = sorted(str(event) for event in events)
     learner = Learner(source, tracker=enabling)
+    learner.use_events(events)
     return learner.pairs, learner.w

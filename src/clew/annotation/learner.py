@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import numpy as np
 
@@ -87,21 +88,25 @@ class Learner:
         self.source = source
         self.settings = settings
         self.tracker = tracker or Tracker.generic()
-        self.groups = self.tracker.groups_for(source)
-        self.names = feature_names(self.groups)
-        if profile is None:
-            pairs = self.tracker.pairs(source, self.groups)
-        else:
-            w = self.tracker.weights_for(profile)
-            pairs = FramePairBuilder(self._add_columns(source), profile, w)
-        generic_set = pairs.profile.generic_set
-        self.prior = scale_prior(self.tracker, self.names, generic_set=generic_set)
-        self.basis = make_basis(self.prior, self.names)
-        self.initial: Array = self.tracker.weights_for(pairs.profile)
-        self.w: Array = self.initial
         self.annotations = Annotations.of(EventTable.empty())
+        if profile is None:
+            groups = self.tracker.groups_for(source)
+            profile = self.tracker.pairs(source, groups).profile
+        self._use_features(profile)
+
+    def _use_features(self, profile: MovieProfile) -> None:
+        """Start with the features of a profile, at the initial weights."""
+        self.groups = profile.groups
+        self.names = feature_names(profile.groups)
+        self.prior = scale_prior(
+            self.tracker, self.names, generic_set=profile.generic_set
+        )
+        self.basis = make_basis(self.prior, self.names)
+        self.initial: Array = self.tracker.weights_for(profile)
+        self.w: Array = self.initial
         self.result: Result | None = None
-        self._use_pairs(pairs)
+        source = self._add_columns(self.source)
+        self._use_pairs(FramePairBuilder(source, profile, self.initial))
 
     def _add_columns(self, source: Source) -> Source:
         """Return the movie with the columns of its users that the weights know."""
@@ -124,9 +129,11 @@ class Learner:
 
     def use_events(self, events: frozenset[Event]) -> None:
         """Allow these kinds of events."""
-        if events != self.pairs.profile.events:
-            self.result = None
-            self._use_pairs(self.pairs.with_events(events))
+        profile = self.pairs.profile.with_events(events)
+        if profile.groups != self.groups:
+            self._use_features(profile)
+        elif events != self.pairs.profile.events:
+            self._use_pairs(replace(self.pairs, profile=profile))
 
     def use_source(self, source: Source, frames: Collection[int]) -> None:
         """Continue with edited masks.
@@ -147,9 +154,7 @@ class Learner:
         """Use other annotations: predictions follow at once, weights with `learn`."""
         self.annotations = annotations
         kinds = annotations.happened_kinds()
-        if not kinds <= self.pairs.profile.events:
-            events = add_annotated_kinds(self.pairs.profile.events, kinds)
-            self._use_pairs(self.pairs.with_events(events))
+        self.use_events(add_annotated_kinds(self.pairs.profile.events, kinds))
 
     def learn(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import FramePairBuilder
 from clew.tracking.events import LINEAGE_KINDS, Annotations, Event, EventTable
+from clew.tracking.profile import MovieProfile
 from clew.tracking.solve import PairSolution, solve_frame_pair
 
 KEPT_CANDIDATES = 1_000_000
@@ -116,8 +117,6 @@ class Predictions:
     def _reset(self, pairs: FramePairBuilder, weights: Weights) -> None:
         self.by_frame: dict[int, Prediction] = {}
         """The latest predictions, by the first frame of the pair."""
-        self.groups = pairs.profile.groups
-        self.events = pairs.profile.events
         self._initial_version = weights.version
         self._initial_margin = 0.0
         # One tuple, replaced as a whole: other threads may be solving, and weights
@@ -133,6 +132,11 @@ class Predictions:
     def cache(self) -> FramePairCache:
         """The frame pairs with the present masks."""
         return self._model[1]
+
+    @property
+    def events(self) -> frozenset[Event]:
+        """The kinds of events that can happen."""
+        return self.cache.pairs.profile.events
 
     @property
     def is_complete(self) -> bool:
@@ -175,12 +179,11 @@ class Predictions:
         finite = joined[np.isfinite(joined)]
         return float(np.median(finite)) if len(finite) else 0.0
 
-    def use_events(self, events: frozenset[Event]) -> None:
-        """Allow these kinds of events; all predictions are dropped."""
+    def use_profile(self, profile: MovieProfile) -> None:
+        """Allow other kinds of events; all predictions are dropped."""
         weights, cache = self._model
-        self.events = events
         self.by_frame = {}
-        pairs = cache.pairs.with_events(events)
+        pairs = replace(cache.pairs, profile=profile)
         self._model = weights, FramePairCache(pairs, cache.limit)
 
     def use_cache(self, cache: FramePairCache, frames: Collection[int]) -> None:

@@ -55,7 +55,7 @@ from clew.annotation.worker import LearningTask, LearningWorker
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, Event
 from clew.tracking.lineage.build import build_lineage
 from clew.tracking.movie import Movie
 from clew.tracking.profile import add_annotated_kinds, parse_events
@@ -107,11 +107,12 @@ class MovieSession:
         self.lineages = LineageCache(predictions)
         self.state = self.changes.read_state()
         self.position: Json | None = store.get_setting(POSITION)
-        events = store.get_setting(EVENTS)
-        if events is not None:
-            predictions.use_events(parse_events(events) or ALL_EVENTS)
         self.tracker = tracker
         self._n_starts = 0
+        events = store.get_setting(EVENTS)
+        if events is not None:
+            self._use_events(parse_events(events) or ALL_EVENTS)
+        self._enable_annotated_kinds()
         self.initial_weights = initial_weights
         self.errors_before: Json | None = None
         """The estimate of wrong events before other initial weights were chosen."""
@@ -359,10 +360,27 @@ class MovieSession:
         if events != self.predictions.events:
             sorted_names = sorted(str(event) for event in events)
             await self._run_in_writer(self.store.set_setting, EVENTS, sorted_names)
-            self.predictions.use_events(events)
+            self._use_events(events)
             self.publish("events", {"events": self.event_names()})
             self._update_learning()
         return {"events": self.event_names()}
+
+    def _enable_annotated_kinds(self) -> None:
+        kinds = self.state.annotations.happened_kinds()
+        if not kinds <= self.predictions.events:
+            self._use_events(add_annotated_kinds(self.predictions.events, kinds))
+
+    def _use_events(self, events: frozenset[Event]) -> None:
+        """Allow these kinds of events; learning starts again if they have features."""
+        pairs = self.predictions.cache.pairs
+        profile = pairs.profile.with_events(events)
+        if profile.groups == pairs.profile.groups:
+            self.predictions.use_profile(profile)
+            return
+        weights = self.tracker.weights_for(profile)
+        pairs = replace(pairs, profile=profile, weights=weights)
+        self.predictions.restart(pairs, weights)
+        self._n_starts += 1
 
     def event_names(self) -> list[str]:
         """Return the kinds of events that can happen."""
@@ -412,10 +430,7 @@ class MovieSession:
         if state.revision <= self.state.revision:
             return  # the same request again, or another change was faster
         self.state = state
-        kinds = state.annotations.happened_kinds()
-        if not kinds <= self.predictions.events:
-            events = add_annotated_kinds(self.predictions.events, kinds)
-            self.predictions.use_events(events)
+        self._enable_annotated_kinds()
         frame = max(by_frame, default=None)
         news = {
             "revision": state.revision,
@@ -467,7 +482,7 @@ class MovieSession:
         if kind is ExportKind.WEIGHTS:
             tracker = make_adapted_tracker(
                 self.tracker,
-                self.predictions.groups,
+                self.predictions.cache.pairs.profile.groups,
                 self.predictions.weights.values,
                 annotations,
             )

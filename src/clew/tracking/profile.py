@@ -152,6 +152,13 @@ class MovieProfile:
         """The enabled kinds of events, and why."""
         return EventKinds(self.events, self.reason)
 
+    def with_events(self, events: frozenset[Event]) -> Self:
+        """Enable these kinds of events; false detections have features of their own."""
+        groups = self.groups
+        if events & END_OF_FALSE.keys():
+            groups = groups | {FALSE_DETECTIONS}
+        return replace(self, events=events, groups=groups)
+
 
 def estimate_profile(
     source: Source,
