@@ -18,7 +18,7 @@ from clew.app.images import (
     Pictures,
 )
 from clew.errors import InputError, StoreError
-from clew.tracking.events import EventTable
+from clew.tracking.events import FALSE_DETECTIONS, EventTable
 from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
@@ -84,6 +84,37 @@ def test_the_movies(page, simulated):
         "annotated": 0,
         "store": page.session.store.id,
     }
+
+
+def test_an_outline_that_is_no_cell_is_an_answer_about_both_its_ends(serve):
+    with serve() as page:
+        before = {frame: len(moves(get(page, f"/pair/{frame}"))) for frame in range(13)}
+        event = moves(get(page, "/pair/4"))[0]
+        label = event["sources"][0]
+        confirmed = send(page, event, frame=4, key="move")
+        assert confirmed.status_code == 200
+        ends = {3: ("false_begin", [], [label]), 4: ("false_end", [label], [])}
+        false = {"event": "false_end", "sources": [label], "targets": []}
+        reply = send(page, false, frame=4)
+        assert (reply.status_code, reply.json()["kind"]) == (422, "contradiction")
+        reply = send(page, false, frame=4, replace=True, masks=[0, 0]).json()
+        assert reply["annotated"] == 2
+        for pair in reply["pairs"]:
+            pinned = [one for one in pair["events"] if one["pinned"]]
+            named = [(one["event"], one["sources"], one["targets"]) for one in pinned]
+            assert named == [ends[pair["frame"]]]
+        again = send(page, false, frame=4, replace=True, masks=[0, 0], revision=1)
+        assert again.json()["revision"] == reply["revision"] == 3
+        task = page.session.loop.task
+        assert task.start == 1  # the features are others
+        assert FALSE_DETECTIONS in task.profile.groups
+    with serve() as page:
+        assert FALSE_DETECTIONS in page.session.loop.task.profile.groups
+        assert len(moves(get(page, "/pair/8"))) >= before[8] - 1
+        travel(page, "undo", "u")
+        assert get(page, "/status")["annotated"] == 1  # the move that it replaced
+        pair = get(page, "/pair/4")
+        assert [one["event"] for one in pair["events"] if one["pinned"]] == ["move"]
 
 
 def test_labels_are_exact_and_images_stretched(page, simulated):

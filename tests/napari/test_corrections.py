@@ -6,7 +6,6 @@ import pytest
 from clew.annotation.mask_edits import EditKind
 from clew.errors import InputError
 from clew.napari.corrections import (
-    erase_cell,
     list_painted,
     list_track_answers,
     store_painted_frame,
@@ -39,16 +38,6 @@ def test_painted_frame_is_stored(annotator):  # noqa: F811
     kinds = [edit.kind for edit in session.changes.masks.edits]
     assert sorted(kinds) == [EditKind.CUT, EditKind.DELETE, EditKind.MERGE]
     assert store_painted_frame(annotator, 2, painted) == 0
-
-
-def test_cell_that_is_none_is_removed_until_it_is_undone(annotator):  # noqa: F811
-    before = annotator.session.movie.label(2)
-    label = int(before.max())
-    erase_cell(annotator, 2, label)
-    after = annotator.session.movie.label(2)
-    np.testing.assert_array_equal(after, np.where(before == label, 0, before))
-    annotator.undo()
-    np.testing.assert_array_equal(annotator.session.movie.label(2), before)
 
 
 def test_unchanged_tracks_are_no_answers(annotator):  # noqa: F811

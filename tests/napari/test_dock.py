@@ -5,7 +5,7 @@ import pytest
 
 from clew.annotation.files import ExportKind
 from clew.napari.overlay import CELLS, LINKS
-from clew.tracking.events import Event
+from clew.tracking.events import Event, EventTable
 
 TRACKS = "clew: tracks"
 
@@ -131,13 +131,18 @@ def test_clicked_cells_are_the_answer(dock, viewer, wait_until):
     assert fact == (frame, Event.MOVE, sources, targets)
 
 
-def test_outline_that_is_no_cell_is_removed(dock, viewer, wait_until):
+def test_outline_that_is_no_cell_is_an_answer(dock, viewer, wait_until):
     frame = dock.asked.question.frame
     label = int(dock.labels.data[frame].max())
     click_cell(dock, frame, label)
     press(viewer, "C")
-    wait_until(lambda: label not in dock.labels.data[frame])
-    assert label not in dock.annotator.session.movie.label(frame)
+    session = dock.annotator.session
+    expected = EventTable.of_false([frame], [label], session.movie.n_frames)
+    wait_for_next(dock, wait_until, len(expected))
+    assert set(session.state.annotations.events) == set(expected)
+    assert label in dock.labels.data[frame]
+    press(viewer, "U")
+    wait_until(lambda: not dock.annotator.n_answers)
 
 
 def test_painted_masks_are_edits(dock, viewer, wait_until):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clew.errors import InputError
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import END_OF_FALSE, Event, EventTable
 
 MAX_LABEL = 2**63 - 1
 Fact = tuple[int, Event, tuple[int, ...], tuple[int, ...]]
@@ -86,6 +86,19 @@ class Answer:
             yield self.frame, False, label
         for label in self.targets:
             yield self.frame + self.event.span, True, label
+
+    def other_ends(self, n_frames: int) -> list[Answer]:
+        """Return what an answer says of other frame pairs.
+
+        A detection that is no cell comes from nothing, and leads to nothing.
+        """
+        if self.event not in END_OF_FALSE or not self.happened:
+            return []
+        ((frame, _, label),) = self.cells()
+        ends = [
+            Answer.of(*fact) for fact in EventTable.of_false([frame], [label], n_frames)
+        ]
+        return [end for end in ends if end != self]
 
     def check(self, n_frames: int, labels_of: LabelsOf | None) -> None:
         """Raise InputError if the movie does not have these frames or cells.

@@ -128,6 +128,7 @@ class Changes:
         positions = self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
         self._check_masks(change)
+        answers = [answer, *answer.other_ends(self.masks.movie.n_frames)]
         check = check_prediction(
             dict(self.predictions.by_frame),
             answer,
@@ -136,13 +137,15 @@ class Changes:
         )
         state = self.read_state()
         try:
-            predictions = self._solve_with(state, [answer])
+            predictions = self._solve_with(state, answers)
         except InfeasibleAnnotation:
             if change.revision != self.store.revision:
                 raise StaleRevision(change.revision, self.store.revision) from None
             raise
         # Answers about cells that changed since are replaced without asking.
-        contradicted = set(self.store.find_contradicting(answer))
+        contradicted = {
+            earlier for one in answers for earlier in self.store.find_contradicting(one)
+        }
         self.store.answer(
             *answer.fact,
             answer.happened,
@@ -152,6 +155,7 @@ class Changes:
             author=change.author,
             looks=positions.cell_fingerprints(answer),
             check=check,
+            others=[(one, positions.cell_fingerprints(one)) for one in answers[1:]],
         )
         state = self.read_state()
         return Outcome(state, self._solve_again(state, predictions))

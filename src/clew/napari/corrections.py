@@ -12,7 +12,6 @@ from scipy.spatial import KDTree
 from clew.annotation.annotator import Annotator
 from clew.annotation.answers import Answer
 from clew.annotation.cell_positions import Positions
-from clew.annotation.changes import Outcome
 from clew.annotation.mask_edits import Edit
 from clew.annotation.mask_state import MaskState
 from clew.errors import InputError
@@ -56,15 +55,6 @@ def store_painted_frame(annotator: Annotator, frame: int, painted: NDArray[Any])
 
         annotator.edit_masks(frame, paint)
     return len(changes)
-
-
-def erase_cell(annotator: Annotator, frame: int, label: int) -> Outcome:
-    """Give the pixels of a cell that is none to the background."""
-
-    def make_edit(masks: MaskState, _: list[int]) -> Edit:
-        return masks.paint(frame, np.flatnonzero(masks.movie.label(frame) == label), 0)
-
-    return annotator.edit_masks(frame, make_edit)
 
 
 def list_track_answers(

@@ -28,15 +28,12 @@ from clew.annotation.store.history import Author
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.worker import LearningWorker
 from clew.errors import ClewError
-from clew.napari.corrections import (
-    erase_cell,
-    list_track_answers,
-    store_painted_frame,
-)
+from clew.napari.corrections import list_track_answers, store_painted_frame
 from clew.napari.layers import EVENT_NAMES
 from clew.napari.overlay import CELLS, LINKS, QuestionOverlay
 from clew.napari.panel import NO_IMAGE, Panel
 from clew.napari.track_edit import AUTHOR, TracksLink, find_edited_tracks
+from clew.tracking.events import Event
 from clew.tracking.io.napari import NapariTracks, make_napari_tracks
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -50,7 +47,7 @@ KEYS = {
     "y": "yes",
     "n": "no",
     "j": "say",
-    "c": "erase",
+    "c": "false",
     "k": "skip",
     "h": "blink",
     "u": "undo",
@@ -62,6 +59,8 @@ QUESTIONS = {
     "disappear": "Does cell {0} disappear?",
     "split": "Is cell {0} cut into {1}, without a division?",
     "merge": "Do cells {0} merge into {1}?",
+    "false_end": "Is outline {0} not a cell?",
+    "false_begin": "Is outline {1} not a cell?",
 }
 
 
@@ -223,7 +222,7 @@ class AnnotationDock:
             "yes": self.confirm,
             "no": self.deny,
             "say": self.say_draft,
-            "erase": self.erase_cell,
+            "false": self.say_false,
             "skip": self.skip,
             "blink": self.blink,
             "undo": self.undo,
@@ -394,35 +393,22 @@ class AnnotationDock:
         answer = Answer.of(asked.question.frame, event, sources, targets)
         self._answer(answer, is_correction=True)
 
-    def erase_cell(self) -> None:
-        """Remove the cell that was clicked, or the only one in question."""
-        annotator = self.annotator
+    def say_false(self) -> None:
+        """Answer that an outline is no cell: the one clicked, or the only one asked about."""
         asked = self.asked
-        if annotator is None or asked is None:
+        if asked is None:
             return
         question = asked.question
         chosen = self.draft if any(self.draft) else (question.sources, question.targets)
-        cells = [
-            (question.frame + side, label)
-            for side, labels in enumerate(chosen)
-            for label in labels
-        ]
-        if len(cells) != 1:
+        sources, targets = chosen
+        if len(sources) + len(targets) != 1:
             self.panel.status.setText(
                 "Click the outline that is no cell, then press C."
             )
             return
-        frame, label = cells[0]
-        self.asked = None
-        self.panel.set_asking(False)
-        work = partial(erase_cell, annotator, frame, label)
-
-        def finish(_: Outcome) -> None:
-            self.panel.status.setText(f"Cell {label} of frame {frame} is removed.")
-            self._show_masks([frame])
-            self._ask()
-
-        self._do(work, finish)
+        event = Event.FALSE_END if sources else Event.FALSE_BEGIN
+        answer = Answer.of(question.frame, event, sources, targets)
+        self._answer(answer, is_correction=True)
 
     def blink(self) -> None:
         """Show the other frame of the question."""

@@ -20,7 +20,10 @@ ANSWERS = {
     "yes": ("Yes (Y)", "The event happened as drawn"),
     "no": ("No (N)", "It did not happen"),
     "say": ("As clicked (J)", "What happened instead: click the cells in both frames"),
-    "erase": ("Not a cell (C)", "Remove the outline in question, or the one clicked"),
+    "false": (
+        "Not a cell (C)",
+        "The outline in question, or the one clicked, is no cell",
+    ),
     "skip": ("Skip (K)", "Ask something else"),
     "blink": ("Other frame (H)", "Go to the other frame of the question"),
     "undo": ("Undo (U)", "Undo the last answer or mask edit"),
@@ -107,7 +110,7 @@ class Panel:
 
     def set_asking(self, is_asking: bool) -> None:
         """Enable the answers while a question is shown."""
-        for name in ("yes", "no", "say", "erase", "skip", "blink"):
+        for name in ("yes", "no", "say", "false", "skip", "blink"):
             self.buttons[name].setEnabled(is_asking)
 
     def list_layers(self, labels: list[str], images: list[str]) -> None:

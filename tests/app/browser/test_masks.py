@@ -283,7 +283,7 @@ def test_what_cannot_be_edited_is_told_and_the_keys_fit_the_mode(annotator):
     assert page.is_hidden("#tools")
 
 
-def test_outline_in_question_that_is_no_cell_is_removed_by_key_or_mouse(
+def test_outline_in_question_that_is_no_cell_is_answered_by_key_or_mouse(
     annotator, served
 ):
     page = annotator.page
@@ -294,19 +294,29 @@ def test_outline_in_question_that_is_no_cell_is_removed_by_key_or_mouse(
         if event["event"] == "disappear"
     )
 
-    def has_cell():
-        cells = served.ask(f"/api/movies/0/frames/{frame}/cells")
-        return label in [cell["id"] for cell in cells]
+    def list_false(first_frame):
+        events = served.ask(f"/api/movies/0/pair/{first_frame}")["events"]
+        return [
+            cell
+            for event in events
+            if event["pinned"] and event["event"] in ("false_end", "false_begin")
+            for cell in (*event["sources"], *event["targets"])
+        ]
 
     annotator.look_at(frame, label)
     annotator.press("c")
-    annotator.wait_until(lambda: not has_cell())
-    annotator.until("!state.waiting && !state.stroke")
+    annotator.wait_until(lambda: list_false(frame) == [label])
+    annotator.until("!state.waiting")
+    words = page.locator("#question h1").inner_text()
+    assert words == f"Outline {label} is not a cell."
     annotator.press("Control+z")
-    annotator.wait_until(has_cell)
-    annotator.until("!state.waiting && !state.stroke")
+    annotator.wait_until(lambda: list_false(frame) == [])
+    annotator.until("!state.waiting")
     # Of several outlines, a click says which one.
     annotator.press("q")
-    annotator.skip_to("move")
+    frame, _, _, (target,) = annotator.skip_to("move")[:4]
     annotator.click("not-a-cell")
-    page.wait_for_selector("[data-action=mask-delete][aria-pressed=true]")
+    hint = page.locator("#hint span").inner_text()
+    assert hint == "Click the outline that is not a cell."
+    annotator.click_cell("b", target)
+    annotator.wait_until(lambda: list_false(frame) == [target])

@@ -230,6 +230,7 @@ class Store:
         author: Author = ANONYMOUS,
         looks: Sequence[str] = (),
         check: Check | None = None,
+        others: Sequence[tuple[Answer, Sequence[str]]] = (),
     ) -> int:
         """Store that an event happened or did not; return the revision.
 
@@ -249,6 +250,8 @@ class Store:
             these changed.
         check : Check, optional
             What the answer says about the prediction in question.
+        others : sequence of (Answer, fingerprints)
+            What the answer says of other frame pairs; undo takes it back at once.
 
         Raises
         ------
@@ -271,26 +274,36 @@ class Store:
             same = self._history.find_same(answer)
             if same is not None and same.looks in (tuple(looks), ()):
                 return self.revision
-            clashes = self._history.find_contradicting(answer)
-            if clashes and not replace:
-                raise Contradiction(answer, clashes)
+            parts = [(answer, looks)]
+            parts += [
+                (other, fingerprints)
+                for other, fingerprints in others
+                if self._history.find_same(other) is None
+            ]
+            clashes = [self._history.find_contradicting(part) for part, _ in parts]
+            if any(clashes) and not replace:
+                raise Contradiction(answer, [one for part in clashes for one in part])
             if same is not None:
-                clashes = [*clashes, same]
-            new = self.revision + 1
-            return self._append_entries(
+                clashes[0] = [*clashes[0], same]
+            first = self.revision + 1
+            now = datetime.now(UTC)
+            entries = [
                 Entry(
-                    new,
+                    first + n,
                     Act.ANSWER,
-                    answer,
-                    new,
-                    key,
-                    datetime.now(UTC),
-                    replaced=tuple(entry.revision for entry in clashes),
+                    part,
+                    first + n,
+                    f"{key}.{n}" if n else key,
+                    now,
+                    replaced=tuple(entry.revision for entry in clashes[n]),
                     author=author,
-                    looks=tuple(looks),
-                    check=check,
+                    looks=tuple(fingerprints),
+                    check=None if n else check,
+                    batch=first if len(parts) > 1 else 0,
                 )
-            )
+                for n, (part, fingerprints) in enumerate(parts)
+            ]
+            return self._append_entries(*entries)
 
     def answer_many(
         self,

@@ -1,12 +1,12 @@
 // All that a person can do, once: name, keys, and what it does. Buttons, keys and the list of keys are made from this table.
 
-import { cancel, confirm, deny, isSeen, pick, say } from "./answering.js";
+import { cancel, confirm, deny, isSeen, pick, say, sayFalse } from "./answering.js";
 import { browseTo, isRead, nextQuestion, skipQuestion } from "./asking.js";
 import { camera, panBy, showAll, zoomBy } from "./camera.js";
 import { toggleExports } from "./exports.js";
 import { toggleHelp } from "./help.js";
 import { toggleLoop } from "./loop.js";
-import { isMending, removeCell, stepBack, toggleMending, use } from "./mending.js";
+import { isMending, stepBack, toggleMending, use } from "./mending.js";
 import { isLinking, toggleLink } from "./linking.js";
 import { send } from "./outbox.js";
 import { toggleOverview } from "./overview.js";
@@ -38,7 +38,7 @@ export const ACTIONS = {
   appear: { group: "Answer", text: "Appears", keys: ["a"], run: () => say("appear"), can: open, title: "The cell on the right is new" },
   split: { group: "Answer", text: "Splits", keys: ["s"], run: () => say("split"), can: open, title: "One outline becomes two without a division" },
   merge: { group: "Answer", text: "Merges", keys: ["m"], run: () => say("merge"), can: open, title: "Two outlines become one" },
-  "not-a-cell": { group: "Answer", text: "Not a cell", keys: ["c"], run: notACell, can: () => asked() && !state.draft && !isMending(), title: "Remove the outline in question; if there are several, click it" },
+  "not-a-cell": { group: "Answer", text: "Not a cell", keys: ["c"], run: () => sayFalse(cellInQuestion()), can: () => asked() && !state.draft && !isMending(), title: "The outline in question is no cell; if there are several, click it" },
   pick: { group: "Answer", text: "Choose a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
   cancel: { group: "Answer", text: "Cancel", keys: ["Escape"], run: escape, title: "Discard an incomplete answer" },
   undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => travel("undo"), can: () => state.canUndo },
@@ -115,14 +115,6 @@ const cellInQuestion = () => {
   if (state.mode === "browse") return state.cell;
   return sources.length ? { side: "a", label: sources[0] } : targets.length ? { side: "b", label: targets[0] } : null;
 };
-
-/** The outline in question goes; where there are several, a click says which. */
-function notACell() {
-  const { sources, targets } = state.question;
-  if (sources.length + targets.length === 1) return removeCell(cellInQuestion());
-  toggleMending();
-  return use("delete");
-}
 
 /** Select the next cell of the left frame, in the order of reading. */
 function step(by) {

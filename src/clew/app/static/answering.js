@@ -1,7 +1,7 @@
 // From keys and clicks to an answer. An answer that needs more cells than are named so far is a draft until they are clicked.
 
 import { answeredQuestion, isRead, reselect } from "./asking.js";
-import { ARITY, asStatement, sorted } from "./events.js";
+import { ARITY, asStatement, falseCell, sorted } from "./events.js";
 import { linkHint } from "./linking.js";
 import { send } from "./outbox.js";
 import { frameAt } from "./frames.js";
@@ -41,6 +41,14 @@ export function say(event) {
   finishIfComplete();
 }
 
+/** "Not a cell": at once if one cell is in question, else a click says which. */
+export function sayFalse(cell) {
+  const { sources, targets } = state.question;
+  if (sources.length + targets.length === 1) return answer(falseCell(cell));
+  state.draft = { event: "false_end", loose: false, sources: [], targets: [] };
+  return changed();
+}
+
 /** The cells of the question, unless there are more than the event has: then it is not clear which of them. */
 const kept = (labels, most) => (labels.length <= most ? [...labels] : []);
 
@@ -49,6 +57,10 @@ export function pick(side, label) {
   if (!isRead()) return true;
   const names = side === "a" ? "sources" : "targets";
   const draft = state.draft;
+  if (draft?.event === "false_end") {
+    answer(falseCell({ side, label }));
+    return true;
+  }
   if (draft && !draft.loose) {
     if (draft[names].includes(label)) draft[names] = draft[names].filter((other) => other !== label);
     else if (missing(draft)[side === "a" ? 0 : 1] > 0) draft[names].push(label);
@@ -115,6 +127,7 @@ export function missing({ event, sources, targets }) {
 export function hint() {
   const { draft, frame } = state;
   if (!draft) return linkHint();
+  if (draft.event === "false_end") return "Click the outline that is not a cell.";
   if (draft.among) return `Which of ${draft.among.join(" and ")} moves to ${draft.targets[0]}? Click it. If both do, press M.`;
   if (draft.loose) return `${asStatement(draft)}. If it ${about() === "a" ? "divides, click the other daughter" : "merges, click the other cell"}.`;
   const part = (lacking, all, t) => lacking && `${lacking === 2 ? "two cells" : all === 2 ? "the other cell" : "the cell"} in frame ${t}`;

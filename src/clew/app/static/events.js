@@ -1,6 +1,6 @@
 // The events, in figures and in words. A gap is a move over a frame in which the cell is missing: it is said by re-linking.
 
-export const ARITY = { move: [1, 1], divide: [1, 2], appear: [0, 1], disappear: [1, 0], split: [1, 2], merge: [2, 1], gap: [1, 1] };
+export const ARITY = { move: [1, 1], divide: [1, 2], appear: [0, 1], disappear: [1, 0], split: [1, 2], merge: [2, 1], gap: [1, 1], false_end: [1, 0], false_begin: [0, 1] };
 
 const both = (cells) => cells.join(" and ");
 
@@ -12,6 +12,8 @@ const ASKED = {
   split: "Does this outline split in two?",
   merge: "Do these two merge into one outline?",
   gap: "Is this the same cell, missing in between?",
+  false_end: "Is this outline not a cell?",
+  false_begin: "Is this outline not a cell?",
 };
 
 const SAID = {
@@ -22,6 +24,8 @@ const SAID = {
   split: (s, t) => `Outline ${s[0]} splits into ${both(t)}, without a division`,
   merge: (s, t) => `Cells ${both(s)} merge into ${t[0]}`,
   gap: (s, t) => `Cell ${s[0]} is cell ${t[0]} two frames later`,
+  false_end: (s) => `Outline ${s[0]} is not a cell`,
+  false_begin: (_, t) => `Outline ${t[0]} is not a cell`,
 };
 
 export const asQuestion = ({ event }) => ASKED[event];
@@ -51,8 +55,13 @@ export const sorted = (labels) => [...labels].sort((a, b) => a - b);
 export const exclude = (one, other) =>
   one.sources.some((s) => other.sources.includes(s)) || one.targets.some((t) => other.targets.includes(t));
 
-/** An answer as pairs of frames see it: of a gap, that the cell disappears before it and appears after it. */
+/** That an outline is not a cell, as an event of a pair of frames: nothing becomes of it, or nothing becomes it. */
+export const falseCell = ({ side, label }) => (side === "a" ? { event: "false_end", sources: [label], targets: [] } : { event: "false_begin", sources: [], targets: [label] });
+
+/** An answer as pairs of frames see it: of a gap, that the cell disappears before it and appears after it; of an outline that is not a cell, both. */
 export function pairwise(answer) {
+  if (answer.happened && answer.event === "false_end") return [answer, { ...answer, ...falseCell({ side: "b", label: answer.sources[0] }), frame: answer.frame - 1 }];
+  if (answer.happened && answer.event === "false_begin") return [answer, { ...answer, ...falseCell({ side: "a", label: answer.targets[0] }), frame: answer.frame + 1 }];
   if (answer.event !== "gap") return [answer];
   return [{ ...answer, event: "disappear", targets: [] }, { ...answer, frame: answer.frame + 1, event: "appear", sources: [] }];
 }
@@ -63,7 +72,7 @@ export function surenessOf({ pinned, pending, certainty = "unsure" }) {
   return certainty;
 }
 
-const NOUNS = { move: "move", divide: "division", appear: "appearance", disappear: "disappearance", split: "split", merge: "merger", gap: "gap" };
+const NOUNS = { move: "move", divide: "division", appear: "appearance", disappear: "disappearance", split: "split", merge: "merger", gap: "gap", false_end: "false detection", false_begin: "false detection" };
 
 /** The words for each code of a reason that the server sends. */
 const REASONS = {

@@ -107,9 +107,6 @@ export function clickMask({ side, label }) {
   return changed();
 }
 
-/** Remove a cell that is none. */
-export const removeCell = ({ side, label }) => edit("delete", side, { cells: [label] });
-
 /** Send an edit; the frame as it was seen goes with it, so that nothing is done to masks that someone else changed. */
 function edit(kind, side, what) {
   const frame = frameOf(side);

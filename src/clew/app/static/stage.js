@@ -182,7 +182,7 @@ function drawWays(context, pair, shown) {
         const here = toScreen(panes[1], source.x, source.y);
         if (isIn(panes[1], here, BEYOND) || isIn(panes[1], there, BEYOND)) drawArrow(context, here, there, ink, { bend: 0, head: 6, thin: 0.45 });
       }
-      if (!event.sources.length && isIn(panes[1], there, BEYOND)) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
+      if (!event.sources.length && isIn(panes[1], there, BEYOND)) drawSign(context, ...there, event.event === "appear" ? "appear" : "disappear", { ...ink, width: 2 }, 4);
     }
   }
 }
@@ -196,8 +196,8 @@ function drawFates(context, pair, large) {
     const [x, y] = toScreen(panes[0], cell.x, cell.y);
     if (!isIn(panes[0], [x, y], BEYOND)) continue;
     const ink = INK[surenessOf(event)];
-    if (event.event === "disappear") drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
-    if (event.pinned) drawTag(context, event.pending ? "…" : "✓", x, y - (event.event === "disappear" ? 16 : 0), ink.colour, 10);
+    if (!event.targets.length) drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
+    if (event.pinned) drawTag(context, event.pending ? "…" : "✓", x, y - (event.targets.length ? 0 : 16), ink.colour, 10);
   }
 }
 
@@ -220,8 +220,8 @@ function drawEvent(context, pair, shown, names) {
   const targets = place(pair.b, shown.targets, 1);
   const bend = Math.min(...[...sources, ...targets].map(([, [, y]]) => y)) < TOP ? -0.1 : 0.1;
   for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend, head: 14 });
-  if (!targets.length && shown.event === "disappear") for (const [, at] of sources) drawSign(context, ...at, "disappear", ink, 10);
   if (!sources.length && shown.event === "appear") for (const [, at] of targets) drawSign(context, ...at, "appear", ink, 10);
+  if (["disappear", "false_end", "false_begin"].includes(shown.event)) for (const [, at] of [...sources, ...targets]) drawSign(context, ...at, "disappear", ink, 10);
   for (const [left, top, right, bottom, i, label] of names) inPane(context, panes[i], () => drawTag(context, label, (left + right) / 2, (top + bottom) / 2, ink.colour));
 }
 
