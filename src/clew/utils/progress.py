@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -32,7 +31,7 @@ def is_verbose(verbose: object) -> bool:
     return verbose is True or (isinstance(verbose, int | float) and verbose > 0)
 
 
-class ProgressLine:
+class ProgressLine(ExitStack):
     """Shows one line of text while a ``with`` block runs; a callback for `learn`.
 
     Away from a terminal, as in a notebook or a log file, the newest text is a line of
@@ -45,12 +44,12 @@ class ProgressLine:
     """
 
     def __init__(self, verbose: bool, title: str = "learning") -> None:
+        super().__init__()
         self.title = title
         self.text = ""
         self.is_shown = is_verbose(verbose)
         self.printed = time.monotonic()
         self.status: Status | None = None
-        self.hooks = ExitStack()
         console = Console(stderr=True)
         if self.is_shown and console.is_terminal and not console.is_jupyter:
             self.status = Status(title, console=console)
@@ -72,29 +71,19 @@ class ProgressLine:
             self._print_line()
 
     def _print_line(self) -> None:
-        """Print the newest text."""
-        print(self.text, file=sys.stderr, flush=True)
+        """Print the newest text, unless it was printed or is on the terminal."""
+        if self.text and self.status is None:
+            print(self.text, file=sys.stderr, flush=True)
         self.text = ""
         self.printed = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self.status is not None:
-            self.status.start()
         if self.is_shown:
-            self.hooks.enter_context(_listen_to_compiler(self))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.hooks.close()
+            self.callback(self._print_line)
+            self.enter_context(_listen_to_compiler(self))
         if self.status is not None:
-            self.status.stop()
-        elif self.is_shown and self.text:
-            self._print_line()
+            self.enter_context(self.status)
+        return self
 
 
 def _listen_to_compiler(line: ProgressLine) -> AbstractContextManager[None]:
@@ -115,7 +104,7 @@ def _listen_to_compiler(line: ProgressLine) -> AbstractContextManager[None]:
     return listener
 
 
-class ProgressBar:
+class ProgressBar(Progress):
     """Shows a bar with the time left while a ``with`` block runs.
 
     Call it with the numbers of finished and of all items. Nothing is drawn away from a
@@ -131,36 +120,25 @@ class ProgressBar:
 
     def __init__(self, title: str, verbose: bool = True, unit: str = "frames") -> None:
         console = Console(stderr=True)
-        self.progress: Progress | None = None
-        if is_verbose(verbose) and console.is_terminal:
-            self.progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn(unit),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=console,
-                transient=True,
-            )
-            self.task = self.progress.add_task(title, total=None)
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not (is_verbose(verbose) and console.is_terminal),
+        )
+        self.bar = self.add_task(title, total=None)
 
     def __call__(self, n_done: int, n_total: int) -> None:
         """Show how much is done."""
-        if self.progress is not None:
-            self.progress.update(self.task, completed=n_done, total=n_total)
+        self.update(self.bar, completed=n_done, total=n_total)
 
-    def __enter__(self) -> Self:
-        if self.progress is not None:
-            self.progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+    def stop(self) -> None:
+        """End the bar; rich 13 would print an empty line away from a terminal."""
+        if not self.disable:
+            super().stop()
