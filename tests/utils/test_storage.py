@@ -222,9 +222,17 @@ def test_a_pickle_inside_is_refused_unopened(file, tmp_path):
     buffer = io.BytesIO()
     np.savez(buffer, coef=np.array([Bomb()], dtype=object))
     rewrite(file, reseal(members_of(file) | {"arrays.npz": buffer.getvalue()}))
-    with pytest.raises(StoreError, match="never pickled"):
+    with pytest.raises(StoreError, match="Object arrays cannot be loaded"):
         storage.read_document(file)
     assert not (tmp_path / "exploded").exists()
+
+
+def test_an_array_of_text_is_refused(file):
+    buffer = io.BytesIO()
+    np.savez(buffer, coef=np.array(["a", "b"]))
+    rewrite(file, reseal(members_of(file) | {"arrays.npz": buffer.getvalue()}))
+    with pytest.raises(StoreError, match="coef in arrays.npz has dtype <U1"):
+        storage.read_document(file)
 
 
 def test_a_compressed_bomb_is_refused_before_it_is_unpacked(file):
