@@ -67,22 +67,19 @@ def send_messages(
     weights: Array,
     highest: float,
     scores: Array,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     """Send messages to the roots and back; `scores` become those of the subtrees.
 
     `weights` has no rows for max-product; see `send_sum` for sum-product.
 
     Returns
     -------
-    totals : ndarray of shape (n_examples,)
-        The log sum (the best score) of each example.
     nodes : ndarray of shape (n_nodes, S)
-        That of v's tree with state j at v.
+        The log sum (the best score) of v's tree with state j at v.
     rest : ndarray of shape (n_nodes, S)
         That of all but v's subtree, with state i at v's parent: with A(i, j) and the
         subtree's score it makes the edge's.
     """
-    totals = np.zeros(len(chosen))
     nodes = np.empty_like(scores)
     rest = np.empty_like(scores)
     _send_both_ways(
@@ -92,16 +89,14 @@ def send_messages(
         weights,
         highest,
         scores,
-        totals,
         nodes,
         rest,
         np.empty_like(scores),
         np.zeros_like(scores),
         np.ascontiguousarray(transition.T),
         np.ascontiguousarray(weights.T),
-        np.zeros((len(transition), 1)),
     )
-    return totals, nodes, rest
+    return nodes, rest
 
 
 @kernel
@@ -112,16 +107,14 @@ def _send_both_ways(
     weights: Array,
     highest: float,
     scores: Array,
-    totals: Array,
     nodes: Array,
     rest: Array,
     up: Array,
     outside: Array,
     down_transition: Array,
     down_weights: Array,
-    zero: Array,
 ) -> None:
-    """Fill totals, nodes and rest.
+    """Fill nodes and rest.
 
     A child finds the sum over its siblings in two halves: those before it on the way
     up, those after it on the way down, in the same order backwards. Nothing is
@@ -131,9 +124,9 @@ def _send_both_ways(
     S = scores.shape[1]
     sums = len(weights) > 0
     row = 0
-    for n in range(len(chosen)):
-        first = forest.offsets[chosen[n]]
-        last = forest.offsets[chosen[n] + 1]
+    for e in chosen:
+        first = forest.offsets[e]
+        last = forest.offsets[e + 1]
         shift = row - first
         row += last - first
         for position in range(last - 1, first - 1, -1):
@@ -141,8 +134,6 @@ def _send_both_ways(
             k = v + shift
             p = forest.parent[v] + shift
             if forest.parent[v] < 0:
-                best = max_of_row(scores, k)
-                totals[n] += add_log_sum(scores, k, zero, 0) if sums else best
                 continue
             if sums:
                 send_sum(scores, k, transition, weights, highest, up)

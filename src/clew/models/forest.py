@@ -345,7 +345,7 @@ class ForestTask(NodeTask):
         """(nodes, S) the best score with y_v = s, less the best score."""
         chosen = np.arange(self.n_examples)
         scores, transition = self._compute_scores(w, chosen)
-        _, nodes, _ = send_messages(
+        nodes, _ = send_messages(
             self.forest, chosen, transition, np.empty((0, 0)), 0.0, scores
         )
         return np.asarray(nodes - nodes.max(axis=1, keepdims=True))
@@ -354,7 +354,7 @@ class ForestTask(NodeTask):
         """(nodes, S) log P(y_v = s)."""
         chosen = np.arange(self.n_examples)
         scores, transition = self._compute_scores(w, chosen)
-        _, nodes, _ = self._sum_in_log_space(scores, transition, chosen)
+        nodes, _ = self._sum_in_log_space(scores, transition, chosen)
         return np.asarray(nodes - logsumexp(nodes, axis=1, keepdims=True))
 
     def log_loss(
@@ -410,17 +410,20 @@ class ForestTask(NodeTask):
         self, scores: Array, transition: Array, share: Array, chosen: Indices
     ) -> tuple[Array, Array, Array]:
         """Return log Z of each example, and shares of P(y_v = s) and of edges."""
-        totals, nodes, rest = self._sum_in_log_space(scores, transition, chosen)
-        shares = np.repeat(share, np.diff(self.offsets)[chosen])
+        nodes, rest = self._sum_in_log_space(scores, transition, chosen)
+        example_of = np.repeat(np.arange(len(chosen)), np.diff(self.offsets)[chosen])
+        shares = share[example_of]
+        is_root = self.parent[self.nodes_of(chosen)] < 0
+        totals = np.bincount(example_of[is_root], logsumexp(nodes[is_root], axis=1))
         edges = np.zeros_like(transition)
-        for row in np.flatnonzero(self.parent[self.nodes_of(chosen)] >= 0):
+        for row in np.flatnonzero(~is_root):
             pairs = rest[row][:, None] + transition.T + scores[row]
             edges += shares[row] * softmax(pairs)
         return totals, softmax(nodes, axis=1) * shares[:, None], edges
 
     def _sum_in_log_space(
         self, scores: Array, transition: Array, chosen: Indices
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array]:
         """Return the log sums of `send_messages`; `scores` become the subtrees'."""
         highest = transition.max()
         weights = np.exp(transition - highest)
