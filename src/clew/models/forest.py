@@ -414,7 +414,8 @@ class ForestTask(NodeTask):
         example_of = np.repeat(np.arange(len(chosen)), np.diff(self.offsets)[chosen])
         shares = share[example_of]
         is_root = self.parent[self.nodes_of(chosen)] < 0
-        totals = np.bincount(example_of[is_root], logsumexp(nodes[is_root], axis=1))
+        sums: Array = logsumexp(nodes[is_root], axis=1)
+        totals: Array = np.bincount(example_of[is_root], sums).astype(float)
         edges = np.zeros_like(transition)
         for row in np.flatnonzero(~is_root):
             pairs = rest[row][:, None] + transition.T + scores[row]
