@@ -35,17 +35,18 @@ def select_least_certain(
     per_example : int or None
         Most parts of one example.
     """
-    counts = [len(values) for values in margins]
-    example = np.repeat(np.arange(len(margins)), counts)
-    part = np.concatenate([np.zeros(0, np.intp), *map(np.arange, counts)])
+    n_parts = [len(values) for values in margins]
+    example_of = np.repeat(np.arange(len(margins)), n_parts)
+    begins = np.cumsum(n_parts) - n_parts
     margin = np.concatenate([np.zeros(0), *margins])
-    order = np.argsort(margin, kind="stable")
-    order = order[np.isfinite(margin[order])]
-    if per_example is not None:
-        # rank of a part among those of its example, the least certain first
-        grouped = order[np.argsort(example[order], kind="stable")]
-        first = np.searchsorted(example[grouped], example[grouped])
-        rank = np.empty(len(margin), np.intp)
-        rank[grouped] = np.arange(len(grouped)) - first
-        order = order[rank[order] < per_example]
-    return [Query(int(example[k]), int(part[k]), float(margin[k])) for k in order[:n]]
+    n_selected = np.zeros(len(margins), dtype=np.intp)
+    queries: list[Query] = []
+    for place in np.argsort(margin, kind="stable"):
+        if len(queries) == n or not np.isfinite(margin[place]):
+            break
+        example = int(example_of[place])
+        if per_example is None or n_selected[example] < per_example:
+            n_selected[example] += 1
+            part = int(place - begins[example])
+            queries.append(Query(example, part, float(margin[place])))
+    return queries
