@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -162,23 +162,41 @@ def _read_jsonl(
 ) -> TaggedText:
     """Read a JSON object a line."""
     records = list(_parse_jsonl(path, lines, is_complete))
-    kinds = sorted({kind for record in records for _, _, kind in record.spans})
-    all_labels = {"O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")}
+    kinds = {kind for record in records for _, _, kind in record.spans}
     text = TaggedText([], [])
     for record in records:
         outside = "O" if record.is_complete else None
         labels: list[Any] = [outside] * len(record.tokens)
         for first, last, kind in record.spans:
             if record.is_rejected:
-                known = labels[first]
-                possible = known if isinstance(known, set) else all_labels
-                labels[first] = possible - {f"B-{kind}"}
+                exclude_beginning(labels, first, kind, kinds)
             else:
                 inside = [f"I-{kind}"] * (last - first)
                 labels[first : last + 1] = [f"B-{kind}", *inside]
         text.tokens.append([token for token, _, _ in record.tokens])
         text.labels.append(labels)
     return text
+
+
+def exclude_beginning(
+    labels: list[Any], first: int, kind: str, kinds: Iterable[str]
+) -> None:
+    """Note that no entity of a kind begins at a token, unless its label is known.
+
+    Parameters
+    ----------
+    labels : list
+        Labels of a sentence; the one of the token is changed.
+    first : int
+    kind : str
+    kinds : iterable of str
+        All kinds of entities.
+    """
+    known = labels[first]
+    if known is None:
+        known = {"O", *(f"{mark}-{name}" for name in kinds for mark in "BI")}
+    if isinstance(known, set):
+        labels[first] = known - {f"B-{kind}"}
 
 
 def _parse_jsonl(

@@ -11,7 +11,7 @@ from typing import Any
 
 from clew.errors import MissingExtra
 from clew.sequence.entities import list_entities
-from clew.sequence.files import TaggedText
+from clew.sequence.files import TaggedText, exclude_beginning
 from clew.utils.storage import atomic_write, read_bytes
 
 INCORRECT_SPANS = "incorrect_spans"
@@ -82,12 +82,8 @@ def from_docs(
             for span in doc.spans[incorrect_spans_key]:
                 kinds.add(span.label_)
                 wrong_starts.append((n, span.start, span.label_))
-    all_labels = {"O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")}
     for n, start, kind in wrong_starts:
-        known = text.labels[n][start]
-        if not isinstance(known, str):  # a label of its own says more
-            possible = all_labels if known is None else known
-            text.labels[n][start] = possible - {f"B-{kind}"}
+        exclude_beginning(text.labels[n], start, kind, kinds)
     return text
 
 
