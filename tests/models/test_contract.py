@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from clew.errors import InputError
 from clew.learning.task import Space, Subset, Task
-from clew.models.base import ExampleTask, forced_margins
+from clew.models.base import ExampleTask
 from clew.models.examples import take
 
 from ..helpers.effort import sweep
@@ -318,20 +318,4 @@ def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate
             parts += lost.size
             np.testing.assert_allclose(np.atleast_2d(losses), expected, atol=1e-7)
             np.testing.assert_allclose(np.atleast_1d(margins), lost, atol=1e-7)
-            np.testing.assert_allclose(
-                forced_margins(case.model, x, case.w), lost, atol=1e-7
-            )
     assert parts > 3 * n
-
-
-@every_model
-def test_an_annotation_of_one_part_says_what_the_output_says(generate):
-    for case in instances(generate, 10):
-        for x, listing in zip(case.X, case.listings, strict=True):
-            for output in listing.outputs[:5]:
-                whole = case.model.candidates(x, output)
-                for part, annotation in enumerate(case.model.parts(x, output)):
-                    alone = case.model.candidates(x, annotation)
-                    np.testing.assert_array_equal(alone[part], whole[part])
-                    assert np.delete(alone, part, axis=0).all()
-                    assert case.model.mistakes(annotation, output) == 0

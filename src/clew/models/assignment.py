@@ -200,14 +200,6 @@ class Assignment(Model):
         columns = np.minimum(self.encode_output(y), allowed.shape[1] - 1)
         return int((~allowed[np.arange(len(columns)), columns]).sum())
 
-    def parts(self, x: ArrayLike, y: Sequence[int] | Indices) -> list[list[int | None]]:
-        """For each row an annotation of it alone: its column in y."""
-        n = check_pairs(x).shape[0]
-        annotations: list[list[int | None]] = [[None] * n for _ in range(n)]
-        for row, column in enumerate(y):
-            annotations[row][row] = int(column)
-        return annotations
-
     def candidates(self, x: ArrayLike, annotation: Annotation) -> Mask:
         """(n, m) the columns that the annotation allows."""
         n, m, _ = check_pairs(x).shape

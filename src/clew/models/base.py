@@ -233,10 +233,6 @@ class Model(Parametrized):
             f"{type(self).__name__}"
         )
 
-    def parts(self, x: Input, y: Output) -> Sequence[Annotation]:
-        """For each part of the output y of x, an annotation of that part alone."""
-        raise NotImplementedError
-
     def candidates(self, x: Input, annotation: Annotation) -> Mask:
         """(parts, choices) the choices that an annotation allows for each part."""
         raise NotImplementedError

@@ -121,14 +121,6 @@ class BinaryProgram(LinearModel):
             holds = (sums >= x.lower - 1e-9) & (sums <= x.upper + 1e-9)
             yield from ys[holds.all(axis=1)].astype(np.int8)
 
-    def parts(
-        self,
-        x: Program,  # noqa: ARG002
-        y: Sequence[int] | Binary,
-    ) -> list[dict[int, int]]:
-        """For each variable an annotation of it alone."""
-        return [{variable: int(value)} for variable, value in enumerate(y)]
-
     def candidates(self, x: Program, annotation: Annotation) -> Mask:
         """(n_vars, 2) whether the annotation allows 0 and 1."""
         fixed = encode_values(annotation, validate_program(x).A.shape[1])

@@ -166,10 +166,6 @@ class Multiclass(Model):
         states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(task.n_examples))
         return [self.classes_[state] for state in states]
 
-    def parts(self, x: Input, y: Label) -> list[Label]:  # noqa: ARG002
-        """The label is the one part."""
-        return [y]
-
     def candidates(self, x: Input, annotation: Annotation) -> Mask:  # noqa: ARG002
         """(1, S) the classes that the annotation allows."""
         return self.allowed(annotation)

@@ -185,15 +185,6 @@ class NodeModel(Model):
             return loss / float(costs[find_annotated(allowed)].sum())
         return loss
 
-    def parts(self, x: Input, y: Output) -> list[Mask]:
-        """For each node an annotation of it alone: its label in y."""
-        n = self._count_nodes(x)
-        S = self.labels.n_states
-        annotations = [np.ones((n, S), dtype=bool) for _ in range(n)]
-        for node, state in enumerate(self.labels.encode(y, n)):
-            annotations[node][node] = np.arange(S) == state
-        return annotations
-
     def candidates(self, x: Input, annotation: Annotation) -> Mask:
         """(T, S) the states that the annotation allows at each node."""
         return self.allowed(annotation, self._count_nodes(x))
