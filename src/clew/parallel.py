@@ -6,12 +6,12 @@ finished first. `clew.shards` keeps the examples of a task on the workers of a c
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
 import logging
 import os
-import socket
 import time
 import warnings
 from collections import deque
@@ -20,7 +20,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 from clew.errors import ClewWarning, ClusterError, InputError
 from clew.utils.extras import require_extra
@@ -73,8 +72,6 @@ CONNECT_TIMEOUT = 15.0
 """Seconds in which a scheduler must answer."""
 DISTRIBUTION = "clew-learn"
 """Name of the package that workers must have."""
-MAX_GREETING = 2**20
-"""Most bytes of the first message of a Dask scheduler."""
 LOCAL_CONFIG = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -432,7 +429,7 @@ def connect_to_cluster(address: str, timeout: float = CONNECT_TIMEOUT) -> Client
             scheduler = content["address"]
         else:
             scheduler = address
-        _check_greeting(scheduler, timeout)
+        asyncio.run(_exchange_greetings(scheduler, timeout))
         client = distributed.Client(scheduler, timeout=timeout)
     except Exception as error:  # files, addresses and TLS raise many types
         raise ClusterError(
@@ -484,37 +481,15 @@ def _describe_versions(versions: dict[str, str]) -> str:
     )
 
 
-def _check_greeting(address: str, timeout: float) -> None:
-    """Refuse an address at which no Dask scheduler sends its first message.
+async def _exchange_greetings(address: str, timeout: float) -> None:
+    """Refuse an address at which no Dask scheduler greets within the timeout.
 
     `distributed.Client` waits for minutes at a port that accepts and is silent, and
     leaves threads behind if it cannot use an address.
     """
-    import dask
-    from distributed.comm.registry import backends
+    import distributed
+    from distributed.comm import connect
 
-    url = urlsplit(address if "://" in address else f"tcp://{address}")
-    if url.scheme not in backends:
-        raise ValueError(f"Dask does not know the protocol {url.scheme!r}")
-    if url.scheme not in ("tcp", "tls"):
-        return
-    if url.scheme == "tls" and not dask.config.get("distributed.comm.tls.ca-file"):
-        raise ValueError(
-            "tls:// needs certificates, which Dask reads from its configuration "
-            "(distributed.comm.tls)"
-        )
-    place = (url.hostname or "", url.port or 0)
-    with socket.create_connection(place, timeout=timeout) as connection:
-        if url.scheme == "tls":  # the scheduler waits for the client to begin
-            return
-        connection.settimeout(timeout)
-        greeting = b""
-        with contextlib.suppress(TimeoutError):
-            while len(greeting) < 8:
-                received = connection.recv(8 - len(greeting))
-                if not received:
-                    break
-                greeting += received
-    # a message of Dask begins with its length as an unsigned integer of 64 bits
-    if len(greeting) < 8 or int.from_bytes(greeting, "little") > MAX_GREETING:
-        raise OSError("the port answers, but not as a Dask scheduler does")
+    certificates = distributed.Security().get_connection_args("client")
+    connection = await asyncio.wait_for(connect(address, **certificates), timeout)
+    connection.abort()
