@@ -293,7 +293,7 @@ def deviate_example(
     slack: Array,
     carrier: Indices,
     scratch: LabelingScratch,
-) -> bool:
+) -> float:
     """Change the best labeling to the best one with a state that is not allowed.
 
     `label_example` comes before. S_v(i), in `slack`, is what the best labeling of v's
@@ -303,8 +303,9 @@ def deviate_example(
 
     Returns
     -------
-    found : bool
-        Whether there is such a labeling; if not, the states are unchanged.
+    loss : float
+        What this loses. Infinite if there is no such labeling; then the states are
+        unchanged.
     """
     transition = scratch.transition
     scores = scratch.scores
@@ -341,7 +342,7 @@ def deviate_example(
                 least = loss
                 deviating = v
     if not least < np.inf:
-        return False
+        return least
     for position in range(first, last):  # parents before children
         v = forest.order[position]
         k = v - first
@@ -351,7 +352,7 @@ def deviate_example(
         choose_state(forest, v, first, transition, scores, states)
         if v == deviating:
             deviating = carrier[k, states[k]] if forest.allowed[v, states[k]] else -1
-    return True
+    return least
 
 
 @kernel
@@ -394,7 +395,7 @@ def label_incompatible_examples(
     for n in range(len(chosen)):
         e = chosen[n]
         label_example(forest, e, w, penalty[e], scratch)
-        found[n] = deviate_example(forest, e, slack, carrier, scratch)
+        found[n] = deviate_example(forest, e, slack, carrier, scratch) < np.inf
         for t in range(forest.offsets[e + 1] - forest.offsets[e]):
             states[row] = scratch.states[t]
             row += 1

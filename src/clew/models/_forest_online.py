@@ -28,6 +28,7 @@ from clew.models._forest_kernels import (
     fill_transition,
     label_example,
     make_labeling_scratch,
+    max_of_row,
     write_difference,
 )
 from clew.models.completions import follow
@@ -185,6 +186,17 @@ class ForestOracle:
 
 
 @inlined_kernel
+def sum_of_roots(forest: Forest, e: int, scores: Array) -> float:
+    """Return the score of the best labeling, which `label_example` leaves in `scores`."""
+    first = forest.offsets[e]
+    total = 0.0
+    for v in range(first, forest.offsets[e + 1]):
+        if forest.parent[v] < 0:
+            total += max_of_row(scores, v - first)
+    return total
+
+
+@inlined_kernel
 def count_cost(forest: Forest, e: int, states: Indices) -> float:
     """Return the costs of the states of example e that are not allowed."""
     first = forest.offsets[e]
@@ -193,6 +205,53 @@ def count_cost(forest: Forest, e: int, states: Indices) -> float:
         if not forest.allowed[v, states[v - first]]:
             cost += forest.costs[v]
     return cost
+
+
+@inlined_kernel
+def add_bound(
+    forest: Forest,
+    e: int,
+    g: int,
+    states: Indices,
+    reference: Indices,
+    share: float,
+    offset: float,
+    bounds: Bounds,
+    n_rows: int,
+    outputs: NDArray[np.int32],
+    n_written: int,
+    w: Array,
+    lam: float,
+    steps: int,
+    dense: Array,
+    gaps: Array,
+    scratch: Scratch,
+) -> bool:
+    """Write the bound of a labeling of example e, and improve its group.
+
+    Returns
+    -------
+    is_added : bool
+        Whether the bound is higher at w than those that the group has.
+    """
+    bounds.indptr[n_rows + 1] = write_difference(
+        forest,
+        e,
+        states,
+        reference,
+        share,
+        dense,
+        bounds.data,
+        bounds.indices,
+        bounds.indptr[n_rows],
+    )
+    bounds.offsets[n_rows] = offset
+    is_added = link_if_higher(bounds, g, n_rows, w, dense, scratch)
+    if is_added:
+        for t in range(forest.offsets[e + 1] - forest.offsets[e]):
+            outputs[n_written + t] = states[t]
+    gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
+    return is_added
 
 
 @kernel
@@ -231,26 +290,29 @@ def visit_examples(
         e = examples[g]
         fill_transition(forest, w, labeling.transition)
         label_example(forest, e, w, penalty[e], labeling)
-        end = write_difference(
+        offset = weights[e] * penalty[e] * count_cost(forest, e, states)
+        offset -= base_offsets[e]
+        if add_bound(
             forest,
             e,
+            g,
             states,
             reference,
             weights[e],
+            offset,
+            bounds,
+            n_rows,
+            outputs,
+            n_written,
+            w,
+            lam,
+            steps,
             dense,
-            bounds.data,
-            bounds.indices,
-            bounds.indptr[n_rows],
-        )
-        offset = weights[e] * penalty[e] * count_cost(forest, e, states)
-        bounds.indptr[n_rows + 1] = end
-        bounds.offsets[n_rows] = offset - base_offsets[e]
-        if link_if_higher(bounds, g, n_rows, w, dense, scratch):
+            gaps,
+            scratch,
+        ):
             n_rows += 1
-            for t in range(forest.offsets[e + 1] - forest.offsets[e]):
-                outputs[n_written] = states[t]
-                n_written += 1
-        gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
+            n_written += forest.offsets[e + 1] - forest.offsets[e]
     return n_rows
 
 
@@ -285,61 +347,43 @@ def visit_examples_in_pairs(
     that has the higher value. It is a kernel of its own so that other losses do not
     wait until it is compiled.
     """
-    data = bounds.data
-    columns = bounds.indices
     for g in groups:
         e = examples[g]
         states = labeling.states
         fill_transition(forest, w, labeling.transition)
         label_example(forest, e, w, penalty[e], labeling)
-        found = deviate_example(forest, e, slack, carrier, labeling)
-        begin = bounds.indptr[n_rows]
-        end = write_difference(
+        ahead = sum_of_roots(forest, e, labeling.scores)
+        ahead -= deviate_example(forest, e, slack, carrier, labeling)
+        fill_transition(forest, w, rewarded.transition)
+        label_example(forest, e, w, -np.inf, rewarded)
+        ahead -= sum_of_roots(forest, e, rewarded.scores)
+        offset = 0.0
+        if weights[e] * ahead + margin - base_offsets[e] > 0.0:
+            offset = weights[e] * penalty[e] * count_cost(forest, e, states)
+            offset += margin - base_offsets[e]
+        else:
+            states = rewarded.states
+        if add_bound(
             forest,
             e,
+            g,
             states,
             reference,
             weights[e],
+            offset,
+            bounds,
+            n_rows,
+            outputs,
+            n_written,
+            w,
+            lam,
+            steps,
             dense,
-            data,
-            columns,
-            begin,
-        )
-        offset = weights[e] * penalty[e] * count_cost(forest, e, states)
-        offset += margin - base_offsets[e]
-        fill_transition(forest, w, rewarded.transition)
-        label_example(forest, e, w, -np.inf, rewarded)
-        other_end = write_difference(
-            forest,
-            e,
-            rewarded.states,
-            reference,
-            weights[e],
-            dense,
-            data,
-            columns,
-            end,
-        )
-        ahead = offset
-        for p in range(begin, end):
-            ahead += data[p] * w[columns[p]]
-        for p in range(end, other_end):
-            ahead -= data[p] * w[columns[p]]
-        if not found or ahead < 0.0:
-            for p in range(end, other_end):
-                data[begin + p - end] = data[p]
-                columns[begin + p - end] = columns[p]
-            end = begin + other_end - end
-            offset = 0.0
-            states = rewarded.states
-        bounds.indptr[n_rows + 1] = end
-        bounds.offsets[n_rows] = offset
-        if link_if_higher(bounds, g, n_rows, w, dense, scratch):
+            gaps,
+            scratch,
+        ):
             n_rows += 1
-            for t in range(forest.offsets[e + 1] - forest.offsets[e]):
-                outputs[n_written] = states[t]
-                n_written += 1
-        gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
+            n_written += forest.offsets[e + 1] - forest.offsets[e]
     return n_rows
 
 
