@@ -55,36 +55,6 @@ class Forest(NamedTuple):
     """
 
 
-@kernel
-def sort_topologically(
-    parent: Indices, order: Indices, mark: NDArray[np.int8], path: Indices
-) -> int:
-    """Fill `order` with all nodes, parents first; return a node on a cycle, or -1.
-
-    Examples stay together and in place: no edge leaves an example. `mark`, which is
-    zero, and `path` are scratch for each node.
-    """
-    unseen = 0
-    on_path = 1
-    done = 2
-    n_sorted = 0
-    for v in range(len(parent)):
-        length = 0
-        u = v
-        while u >= 0 and mark[u] == unseen:
-            mark[u] = on_path
-            path[length] = u
-            length += 1
-            u = parent[u]
-        if u >= 0 and mark[u] == on_path:
-            return u
-        for step in range(length - 1, -1, -1):
-            mark[path[step]] = done
-            order[n_sorted] = path[step]
-            n_sorted += 1
-    return -1
-
-
 # Scores
 
 

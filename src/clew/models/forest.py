@@ -207,17 +207,26 @@ class ForestTask(NodeTask):
         parent = np.where(local < 0, -1, local + np.repeat(self.offsets[:-1], lengths))
         if (parent < np.arange(len(parent))).all():
             return parent, np.arange(len(parent))
-        order = np.empty_like(parent)
-        mark = np.zeros(len(parent), dtype=np.int8)
-        path = np.empty_like(parent)
-        node = kernels.sort_topologically(parent, order, mark, path)
-        if node >= 0:
-            example = int(np.searchsorted(self.offsets, node, side="right")) - 1
+        example_of = np.repeat(np.arange(self.n_examples), lengths)
+        depth = self._find_depths(parent, example_of)
+        return parent, np.lexsort((depth, example_of))
+
+    def _find_depths(self, parent: Indices, example_of: Indices) -> Indices:
+        """Return the number of ancestors of each node, by jumps of doubled length."""
+        depth = (parent >= 0).astype(np.intp)
+        ancestor = parent.copy()
+        for _ in range(len(parent).bit_length()):
+            has_more = ancestor >= 0
+            depth[has_more] += depth[ancestor[has_more]]
+            ancestor[has_more] = ancestor[ancestor[has_more]]
+        if (ancestor >= 0).any():  # after more jumps than there are nodes
+            node = int(ancestor[ancestor >= 0].min())
+            example = int(example_of[node])
             raise InputError(
                 f"example {example}: node {node - self.offsets[example]} is its own "
                 "ancestor"
             )
-        return parent, order
+        return depth
 
     @property
     def forest(self) -> Forest:
