@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from clew.simulation.bodies import Bodies, BodyView
 from clew.simulation.cells import Cells
 from clew.simulation.render import LOOSEST, Floats, Owners, View, kernel, pad_to_3d
 from clew.simulation.rows import Array, Ids
 from clew.simulation.settings import BodySettings, NucleiSettings
+from clew.tracking.io.segments import label_components
 
 Labels = NDArray[np.integer[Any]]
 STAYS = 0.6
@@ -90,17 +89,6 @@ def find_touching_pairs(
     return code // max(n, 1), code % max(n, 1), border
 
 
-def group_connected(
-    n: int, first: NDArray[np.int64], second: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the connected component of each of n cells, (n,)."""
-    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(n, n))
-    group: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(
-        np.int64
-    )
-    return group
-
-
 def _merge_touching(
     mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: NucleiSettings
 ) -> NDArray[np.int64]:
@@ -110,7 +98,7 @@ def _merge_touching(
     first, second, border = find_touching_pairs(mine, n)
     width = np.minimum(pixels[first], pixels[second]) ** ((dims - 1) / dims)
     joined = (border > (1 - settings.merging) * width) & (settings.merging > 0)
-    return group_connected(n, first[joined], second[joined])
+    return label_components(n, first[joined], second[joined])
 
 
 class MaskFaults:
@@ -172,7 +160,7 @@ class MaskFaults:
         begins = under * (1 - STAYS) / (1 - under * STAYS)
         joined = rng.random(len(names)) < np.where(again, STAYS, begins)
         self.fused = {name for name, join in zip(names, joined, strict=True) if join}
-        return group_connected(len(track), first[joined], second[joined])
+        return label_components(len(track), first[joined], second[joined])
 
 
 @kernel  # type: ignore[untyped-decorator]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 from scipy.spatial import KDTree
 
 from clew.errors import DataWarning, InputError
@@ -333,29 +333,18 @@ def _assign_pairs(
 ) -> tuple[Indices, Indices]:
     """Choose as many pairs (i, j) as possible with the smallest sum of distances.
 
-    Each of n rows and m columns is used once at most. Connected components are
-    solved one by one, so that costs stay small.
+    Each of n rows and m columns is used once at most. A row may take a column of its own
+    instead, at a cost above that of all pairs together.
     """
-    from scipy.optimize import linear_sum_assignment  # loads slowly
-
-    graph = coo_array((np.ones(len(i)), (i, n + j)), shape=(n + m, n + m))
-    _, component = connected_components(graph, directed=False)
-    order = np.argsort(component[i], kind="stable")
-    ends = np.flatnonzero(np.diff(component[i][order])) + 1
-    rows = []
-    columns = []
-    for members in np.split(order, ends):
-        used_i, row = np.unique(i[members], return_inverse=True)
-        used_j, column = np.unique(j[members], return_inverse=True)
-        n_pairs = min(len(used_i), len(used_j))
-        no_pair = 2 * distance[members].max() * (n_pairs + 1) + 1
-        cost = np.full((len(used_i), len(used_j)), no_pair)
-        cost[row, column] = distance[members]
-        chosen_i, chosen_j = linear_sum_assignment(cost)
-        is_pair = cost[chosen_i, chosen_j] < no_pair
-        rows.append(used_i[chosen_i[is_pair]])
-        columns.append(used_j[chosen_j[is_pair]])
-    return np.concatenate(rows), np.concatenate(columns)
+    rows = np.arange(n)
+    no_pair = 2 * distance.max() * (min(n, m) + 1) + 1
+    # plus 1, since a cost of 0 counts as no entry
+    cost = np.append(distance, np.full(n, no_pair)) + 1
+    ends = (np.append(i, rows), np.append(j, m + rows))
+    graph = coo_array((cost, ends), shape=(n, m + n)).tocsr()
+    row, column = min_weight_full_bipartite_matching(graph)
+    is_pair = column < m
+    return row[is_pair], column[is_pair]
 
 
 def estimate_distance(frames: list[tuple[Labels, Array]]) -> float:

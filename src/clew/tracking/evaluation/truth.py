@@ -27,8 +27,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from clew.learning.task import Indices, Mask
 from clew.parallel import Progress
@@ -47,6 +45,7 @@ from clew.tracking.events import (
 )
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.point_lineage import PointLineage
+from clew.tracking.io.segments import label_components
 from clew.tracking.lineage.tracks import MAX_CHILDREN, NO_PARENT, Tracks
 
 OPEN = -1
@@ -317,12 +316,12 @@ def _derive_pair(
 
     n = len(earlier) + len(later)
     ends = (source[is_held], target[is_held] + len(earlier))
-    graph = coo_array((np.ones(is_held.sum()), ends), shape=(n, n))
-    n_groups, group = connected_components(graph, directed=False)
+    group = label_components(n, *ends)
+    n_groups = int(group.max(initial=-1)) + 1
     group_before = group[: len(earlier)]
     group_after = group[len(earlier) :]
 
-    def count_by_group(groups: NDArray[np.int32], holders: Indices) -> Indices:
+    def count_by_group(groups: NDArray[np.int64], holders: Indices) -> Indices:
         return np.bincount(groups[holders[holders >= 0]], minlength=n_groups)
 
     n_sources = np.bincount(group_before, minlength=n_groups)
@@ -383,7 +382,7 @@ def _list_holders(match: FrameMatch) -> tuple[Labels, Indices]:
     return labels[n_none:], np.where(match.holder == NONE, -1, row - n_none)
 
 
-def _list_by_group(group: NDArray[np.int32], labels: Labels, n_groups: int) -> Labels:
+def _list_by_group(group: NDArray[np.int64], labels: Labels, n_groups: int) -> Labels:
     """(n_groups, 2) first two labels of each group, ascending, padded with `NONE`."""
     order = np.argsort(group, kind="stable")
     grouped = group[order]

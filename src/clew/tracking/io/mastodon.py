@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from clew.errors import ClewError, InputError
-from clew.learning.task import Indices
 from clew.tracking.io.point_lineage import (
     PointLineage,
+    count_earlier,
     make_lineage_of_links,
     measure_extent,
 )
@@ -169,7 +169,7 @@ def write_mastodon(path: str | Path, lineage: Lineage) -> None:
     source, target, _ = lineage.edges
     links = np.zeros(len(source), LINK)
     links["spots"] = np.column_stack([source, target])
-    links["order"] = np.column_stack([_count_earlier(source), _count_earlier(target)])
+    links["order"] = np.column_stack([count_earlier(source), count_earlier(target)])
     names = [str(label) for label in lineage.label.tolist()]
     project = PROJECT.format(image=_describe_image(lineage), version=VERSION)
     content = io.BytesIO()
@@ -203,15 +203,6 @@ def encode_model(spots: Records, links: Records, names: Sequence[str]) -> bytes:
     parts += [INTEGERS, count.pack(len(ids)), ids.tobytes()]
     parts += [BYTES, count.pack(len(text)), text]
     return b"".join(parts)
-
-
-def _count_earlier(spot: Indices) -> Indices:
-    """(m,) number of earlier links at the same spot."""
-    order = np.argsort(spot, kind="stable")
-    in_order = spot[order]
-    count = np.empty_like(spot)
-    count[order] = np.arange(len(spot)) - np.searchsorted(in_order, in_order)
-    return count
 
 
 def _describe_image(lineage: Lineage) -> str:

@@ -39,19 +39,21 @@ FORMATS = {
     "trackmate": f"{TRACKMATE}, spots and tracks",
     "zarr": f"{LABELS}, an OME-Zarr of label images that carry the tracks' ids",
 }
+FILES = {
+    "ctc": (RESULT, "mask*.tif"),
+    "csv": (EVENTS, TRACKS),
+    "geff": (GEFF,),
+    "mastodon": (MASTODON,),
+    "napari": (NAPARI, NAPARI_GRAPH),
+    "parquet": (EVENTS_PARQUET, TRACKS_PARQUET),
+    "submission": (SUBMISSION,),
+    "trackmate": (TRACKMATE,),
+    "zarr": (LABELS,),
+}
+"""Files of each format."""
 BESIDE_MASKS = (
     RESULT,
-    EVENTS,
-    TRACKS,
-    EVENTS_PARQUET,
-    TRACKS_PARQUET,
-    LABELS,
-    GEFF,
-    NAPARI,
-    NAPARI_GRAPH,
-    SUBMISSION,
-    TRACKMATE,
-    MASTODON,
+    *(name for form, names in FILES.items() if form != "ctc" for name in names),
     REPORT,
     MANIFEST,
 )

@@ -339,6 +339,15 @@ def make_links(
     return np.asarray(rows, dtype=np.intp)
 
 
+def count_earlier(values: Indices | Labels) -> NDArray[np.int64]:
+    """(n,) number of earlier entries that are equal to each."""
+    order = np.argsort(values, kind="stable")
+    in_order = values[order]
+    count = np.empty(len(values), dtype=np.int64)
+    count[order] = np.arange(len(values)) - np.searchsorted(in_order, in_order)
+    return count
+
+
 def measure_extent(position: Array) -> list[int]:
     """Size along z, y, x of the smallest image that holds positions (n, ndim)."""
     size = np.ones(3, dtype=np.int64)

@@ -20,13 +20,13 @@ from clew.tracking.io.names import (
     BESIDE_MASKS,
     EVENTS,
     EVENTS_PARQUET,
+    FILES,
     FORMATS,
     GEFF,
     LABELS,
     MANIFEST,
     MASTODON,
     NAPARI,
-    NAPARI_GRAPH,
     RESULT,
     SUBMISSION,
     TRACK,
@@ -187,7 +187,6 @@ def _write_formats(
 ) -> tuple[list[str], EventCounts]:
     """Write all formats into an empty folder."""
     label_movie = movie if isinstance(movie, Movie) else None
-    names: list[str] = []
     counts = write_label_images(
         folder,
         label_movie,
@@ -199,47 +198,38 @@ def _write_formats(
     )
     if "ctc" in formats:
         ctc.write_tracks(folder / RESULT, tracked.tracks)
-        names += [RESULT, "mask*.tif"]
     if "csv" in formats:
         write_events(folder / EVENTS, tracked)
         write_track_table(folder / TRACKS, tracked)
-        names += [EVENTS, TRACKS]
     # modules of other formats are imported where they are needed: some load slowly
     if "geff" in formats:
         from clew.tracking.io.geff import write_geff
 
         masks = f"../{LABELS}" if "zarr" in formats else None
         write_geff(folder / GEFF, tracked, movie, masks)
-        names.append(GEFF)
     if "mastodon" in formats:
         from clew.tracking.io.mastodon import write_mastodon
 
         write_mastodon(folder / MASTODON, _restore_units(tracked, movie))
-        names.append(MASTODON)
     if "napari" in formats:
         from clew.tracking.io.napari import write_napari
 
         write_napari(folder / NAPARI, tracked.lineage())
-        names += [NAPARI, NAPARI_GRAPH]
     if "parquet" in formats:
         from clew.tracking.io.parquet import write_parquet
 
         write_parquet(folder / EVENTS_PARQUET, folder / TRACKS_PARQUET, tracked)
-        names += [EVENTS_PARQUET, TRACKS_PARQUET]
     if "submission" in formats:
         from clew.tracking.io.submission import write_submission
 
         write_submission(
             folder / SUBMISSION, tracked.lineage(), movie.name, movie.spacing
         )
-        names.append(SUBMISSION)
     if "trackmate" in formats:
         from clew.tracking.io.trackmate import write_trackmate
 
         write_trackmate(folder / TRACKMATE, _restore_units(tracked, movie))
-        names.append(TRACKMATE)
-    if "zarr" in formats:
-        names.append(LABELS)
+    names = [name for form in FILES if form in formats for name in FILES[form]]
     return names, counts
 
 

@@ -24,7 +24,7 @@ from clew.tracking.io.delimited import (
     read_delimited,
 )
 from clew.tracking.io.formats import POINT_SUFFIXES, open_lineage
-from clew.tracking.io.point_lineage import PointLineage, drop_flat_depth
+from clew.tracking.io.point_lineage import PointLineage, count_earlier, drop_flat_depth
 from clew.tracking.io.user_columns import read_number_columns
 from clew.tracking.scales import estimate_anisotropy
 from clew.tracking.user_columns import ColumnTable, UserColumns
@@ -180,7 +180,7 @@ def _read_points(path: Path, spacing: Sequence[float] | None) -> DetectionTable:
     pairs = np.column_stack([lineage.frame, lineage.frame if label is None else label])
     is_unique = len(np.unique(pairs, axis=0)) == len(pairs)
     if label is None or not is_unique or label.min(initial=1) < 1:
-        label = _number_rows(lineage.frame)
+        label = 1 + count_earlier(lineage.frame)
     name = printable(path.stem)
     detections = DetectionTable(
         lineage.frame, label, lineage.position * scale, name=name
@@ -214,16 +214,7 @@ def _parse_labels(
         return np.where(spot == 0, spot.max(initial=0) + 1, spot)  # 0 is background
     if "label" in table:
         return table.parse_integers("label", faults, least=1)
-    return _number_rows(frame)
-
-
-def _number_rows(frame: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) number of each row in its frame, from 1."""
-    order = np.argsort(frame, kind="stable")
-    number = np.empty_like(frame)
-    in_order = frame[order]
-    number[order] = np.arange(len(frame)) - np.searchsorted(in_order, in_order)
-    return number + 1
+    return 1 + count_earlier(frame)
 
 
 def rename_axes(header: list[str]) -> list[str]:
