@@ -8,7 +8,6 @@ happened: ``12,divide,5,17 18,yes`` is a division of cell 5 into 17 and 18 from 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from clew.tracking.io import ctc
 from clew.tracking.io.delimited import (
     Table,
     read_delimited,
-    slice_columns,
     write_delimited,
 )
 from clew.tracking.io.formats import FILE_SUFFIXES, is_zarr, open_lineage
@@ -84,12 +82,7 @@ class AnnotationReading:
             self.unattached_track,
             *self.unattached_position.T,
         ]
-        write_delimited(
-            path,
-            ["frame", "track", *axes],
-            len(self.unattached_frame),
-            partial(slice_columns, columns),
-        )
+        write_delimited(path, ["frame", "track", *axes], [columns])
 
 
 def read_annotations(
@@ -325,9 +318,5 @@ def write_annotations(path: str | Path, annotations: Annotations) -> None:
     """Write annotations as a table, in their order."""
     events = annotations.events
     happened = np.where(annotations.happened, "yes", "no")
-    write_delimited(
-        path,
-        [*COLUMNS, HAPPENED],
-        len(events),
-        lambda rows: [*make_event_columns(events[rows]), happened[rows].tolist()],
-    )
+    columns = [*make_event_columns(events), happened]
+    write_delimited(path, [*COLUMNS, HAPPENED], [columns])

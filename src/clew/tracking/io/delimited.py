@@ -44,8 +44,7 @@ Record = tuple[int, list[str]]
 """Line in the file, and cells."""
 Aliases = Mapping[str, Sequence[str]]
 """Names of columns, and other names that are accepted for them."""
-Columns = Callable[[slice], Sequence[Iterable[Any]]]
-"""Gives the columns of some rows."""
+Column = Sequence[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -285,36 +284,30 @@ def normalize_name(name: str) -> str:
 
 
 def write_delimited(
-    path: str | Path, header: Sequence[str], n: int, columns: Columns
+    path: str | Path, header: Sequence[str], parts: Iterable[Sequence[Column]]
 ) -> None:
-    """Write `n` rows of numbers and plain words as CSV, as a whole."""
-    write_parts(path, header, [(n, columns)])
-
-
-def write_parts(
-    path: str | Path, header: Sequence[str], parts: Iterable[tuple[int, Columns]]
-) -> None:
-    """Write rows that come in parts, with one part in memory at a time.
+    """Write numbers and plain words as CSV, as a whole.
 
     Parameters
     ----------
     path : str or Path
     header : sequence of str
-    parts : iterable of (number of rows, columns)
+    parts : iterable of sequences of columns
+        Rows come in parts, of which one is in memory at a time.
     """
     with atomic_write(path) as file:
         file.write((",".join(header) + "\n").encode())
-        for n, columns in parts:
-            for start in range(0, n, CHUNK):
-                cells = columns(slice(start, start + CHUNK))
-                text = [map(str, column) for column in cells]
+        for columns in parts:
+            for start in range(0, len(columns[0]), CHUNK):
+                rows = slice(start, start + CHUNK)
+                text = [map(str, _list_values(column[rows])) for column in columns]
                 lines = map(",".join, zip(*text, strict=True))
                 file.write(("\n".join(lines) + "\n").encode())
 
 
-def slice_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
-    """Some rows of arrays (n,) as numbers of Python."""
-    return [column[rows].tolist() for column in columns]
+def _list_values(column: Column) -> Sequence[Any]:
+    """Values of a column as objects of Python."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
 
 
 def _read_lines(path: str | Path) -> list[str]:

@@ -8,7 +8,6 @@ images and labels with ``scale=spacing``.
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from clew.learning.task import Array
 from clew.tracking.io.delimited import (
     Table,
     read_delimited,
-    slice_columns,
     write_delimited,
 )
 from clew.tracking.io.result_tables import AXES, FALSE
@@ -104,7 +102,7 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
     text = json.dumps(graph, separators=(",", ":"))
     write_bytes(napari_graph_path(path), text.encode())
     header = ["track_id", "t", *AXES[-lineage.position.shape[1] :], *properties]
-    write_delimited(path, header, len(data), partial(slice_columns, columns))
+    write_delimited(path, header, [columns])
 
 
 def _parse_property(table: Table, name: str, faults: Faults) -> NDArray[Any]:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.tracking.events import NONE, Event
-from clew.tracking.io.result_tables import make_cell_columns
-from clew.tracking.lineage.lineage import RECOVERED, LineagePart, TrackedMovie, parts_of
+from clew.tracking.io.result_tables import list_cells
+from clew.tracking.lineage.lineage import LineagePart, TrackedMovie, parts_of
 from clew.utils.extras import require_extra
 from clew.utils.storage import atomic_write
 
@@ -43,16 +43,7 @@ def write_parquet(events: Path, tracks: Path, movie: TrackedMovie) -> None:
         track_groups = RowGroups(tracks_file)
         for part in parts_of(movie):
             event_groups.add(_make_event_columns(part))
-            nodes = part.nodes
-            cells = make_cell_columns(
-                nodes.frame,
-                nodes.label,
-                part.track,
-                nodes.position,
-                movie.tracks,
-                generation,
-                nodes.columns.get(RECOVERED),
-            )
+            cells = list_cells(part, movie.tracks, generation)
             track_groups.add(cells)
         event_groups.close()
         track_groups.close()

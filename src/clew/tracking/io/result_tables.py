@@ -7,8 +7,7 @@ before and after, and a confidence. ``12,divide,5,17 18,3.25``: from frame 12 to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.task import Array
 from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.io.delimited import (
+    CHUNK,
     Aliases,
+    Column,
     Table,
     parse_integer,
-    slice_columns,
-    write_parts,
+    write_delimited,
 )
 from clew.tracking.lineage.lineage import (
     RECOVERED,
@@ -68,25 +67,49 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
     tracks = movie.tracks
     generation = tracks.generations()
 
-    def make_columns(part: LineagePart) -> dict[str, NDArray[Any]]:
-        nodes = part.nodes
-        return make_cell_columns(
-            nodes.frame,
-            nodes.label,
-            part.track,
-            nodes.position,
-            tracks,
-            generation,
-            nodes.columns.get(RECOVERED),
-        )
-
-    parts = map(make_columns, parts_of(movie))
+    parts = (list_cells(part, tracks, generation) for part in parts_of(movie))
     first = next(parts)
-    rows = (
-        (len(columns["frame"]), partial(slice_columns, columns.values()))
-        for columns in chain([first], parts)
-    )
-    write_parts(path, list(first), rows)
+    rows = ([*columns.values()] for columns in chain([first], parts))
+    write_delimited(path, list(first), rows)
+
+
+def list_cells(
+    part: LineagePart, tracks: Tracks, generation: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Columns of the detections of a part, by name.
+
+    Parameters
+    ----------
+    part : LineagePart
+    tracks : Tracks
+        Of the whole movie.
+    generation : ndarray of shape (n_tracks,)
+        Generation of each of the `tracks`.
+
+    Returns
+    -------
+    columns : dict of ndarray of shape (n,)
+    """
+    nodes = part.nodes
+    row = np.searchsorted(tracks.id, part.track)
+    is_false = find_false_detections(tracks)
+    cell = join_gaps(tracks)
+    first = np.searchsorted(tracks.id, cell[row])  # the first piece has the parent
+    parent = tracks.parent
+    mother = np.minimum(np.searchsorted(tracks.id, parent), len(tracks) - 1)
+    axes = AXES[-nodes.position.shape[1] :]
+    recovered = nodes.columns.get(RECOVERED, np.zeros(len(nodes.frame)))
+    return {
+        "frame": nodes.frame,
+        "label": nodes.label,
+        "track": cell[row],
+        "parent": np.where(parent == NO_PARENT, NO_PARENT, cell[mother])[first],
+        **dict(zip(axes, nodes.position.T, strict=True)),
+        "generation": generation[row],
+        PIECE: part.track,
+        RECOVERED: recovered.astype(np.int64),
+        FALSE: is_false[row].astype(np.int64),
+    }
 
 
 def join_gaps(tracks: Tracks) -> Labels:
@@ -104,53 +127,6 @@ def join_gaps(tracks: Tracks) -> Labels:
     return np.asarray(tracks.id[before])
 
 
-def make_cell_columns(
-    frame: NDArray[np.int64],
-    label: Labels,
-    track: Labels,
-    position: Array,
-    tracks: Tracks,
-    generation: NDArray[np.int64],
-    recovered: Array | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Columns of detections by name.
-
-    Parameters
-    ----------
-    frame, label, track : ndarray of shape (n,)
-    position : ndarray of shape (n, ndim)
-    tracks : Tracks
-    generation : ndarray of shape (n_tracks,)
-        Generation of each of the `tracks`.
-    recovered : ndarray of shape (n,), optional
-        1 for cells without a given mask; all others have 0.
-
-    Returns
-    -------
-    columns : dict of ndarray of shape (n,)
-    """
-    row = np.searchsorted(tracks.id, track)
-    is_false = find_false_detections(tracks)
-    cell = join_gaps(tracks)
-    first = np.searchsorted(tracks.id, cell[row])  # the first piece has the parent
-    parent = tracks.parent
-    mother = np.minimum(np.searchsorted(tracks.id, parent), len(tracks) - 1)
-    axes = AXES[-position.shape[1] :]
-    if recovered is None:
-        recovered = np.zeros(len(frame))
-    return {
-        "frame": frame,
-        "label": label,
-        "track": cell[row],
-        "parent": np.where(parent == NO_PARENT, NO_PARENT, cell[mother])[first],
-        **dict(zip(axes, position.T, strict=True)),
-        "generation": generation[row],
-        PIECE: track,
-        RECOVERED: recovered.astype(np.int64),
-        FALSE: is_false[row].astype(np.int64),
-    }
-
-
 def write_events(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     """Write the events of a lineage in the order of frames.
 
@@ -162,23 +138,21 @@ def write_events(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     header = [*COLUMNS, CONFIDENCE]
     if first.probability is not None:
         header.append(PROBABILITY)
-    write_parts(path, header, (_make_rows(part) for part in chain([first], parts)))
+    rows = (row for part in chain([first], parts) for row in _list_events(part))
+    write_delimited(path, header, rows)
 
 
-def _make_rows(part: LineagePart) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
-    """Number of rows of a part, and a function that gives the columns of some."""
-    figures = [part.confidence]
-    if part.probability is not None:
-        figures.append(part.probability.round(6))
-
-    def make_columns(rows: slice) -> list[Sequence[Any]]:
-        columns = make_event_columns(part.events[rows])
-        return columns + [column[rows].tolist() for column in figures]
-
-    return len(part.events), make_columns
+def _list_events(part: LineagePart) -> Iterator[list[Column]]:
+    """Columns of the events of a part, some at a time, since they are objects."""
+    for start in range(0, len(part.events), CHUNK):
+        rows = slice(start, start + CHUNK)
+        columns = [*make_event_columns(part.events[rows]), part.confidence[rows]]
+        if part.probability is not None:
+            columns.append(part.probability[rows].round(6))
+        yield columns
 
 
-def make_event_columns(events: EventTable) -> list[Sequence[Any]]:
+def make_event_columns(events: EventTable) -> list[Column]:
     """The four columns that describe events."""
     names = [str(event) for event in Event]
     return [

@@ -8,13 +8,12 @@ detections that are probably false, since it judges the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.tracking.io.delimited import slice_columns, write_delimited
+from clew.tracking.io.delimited import write_delimited
 from clew.tracking.io.tables import check_spacing
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import find_false_detections
@@ -78,4 +77,4 @@ def write_submission(
         *(fill(axis) for axis in axes),
         *(fill(end, n) for end in ends.T),
     ]
-    write_delimited(path, list(HEADER), n_rows, partial(slice_columns, columns))
+    write_delimited(path, HEADER, [columns])
