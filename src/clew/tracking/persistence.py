@@ -116,7 +116,7 @@ def _restore_settings(settings: dict[str, Any], learner: Any) -> Tracker:
     """Make a tracker without weights from the settings in a file."""
     from clew.learning.algorithm import Algorithm
 
-    algorithm = settings["algorithm"]  # the learner's own has several starts
+    algorithm = settings["algorithm"]
     if not isinstance(algorithm, str):
         algorithm = Algorithm(**algorithm)
     tracker = Tracker(

@@ -51,7 +51,6 @@ from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.examples import (
     MODEL,
     TrainingExample,
-    add_starts,
     beats_prior,
     build_examples,
     change_basis,
@@ -330,14 +329,13 @@ class Tracker(Parametrized):
             by_movie.append(build_examples(builder, table, prior))
         examples = [example for examples in by_movie for example in examples]
         basis = make_basis(prior, names, mean_annotated_features(examples))
-        is_cold = warm_start is None
         self.svm_ = StructuredSVM(
             MODEL,
             loss=self.loss,
             lam=choose_lambdas(self.lam, len(examples), prior),
             regulariser=self.regulariser,
-            algorithm=add_starts(self.algorithm) if is_cold else self.algorithm,
-            start=initial_weights(prior) if is_cold else "auto",
+            algorithm=self.algorithm,
+            start=initial_weights(prior) if warm_start is None else "auto",
             n_jobs=self.n_jobs,
             verbose=self.verbose,
             random_state=self.random_state,

@@ -1,4 +1,4 @@
-"""The training recipe: which λ are tried, several starts, and the prior where learning does not improve on it."""
+"""The training recipe: which λ are tried, and the prior where learning does not improve on it."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from clew.annotation.sampling import sample
-from clew.learning.algorithm import Algorithm
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
@@ -16,8 +15,6 @@ from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.examples import (
     LAMBDA_GRID,
-    N_STARTS,
-    add_starts,
     beats_prior,
     build_examples,
     choose_lambdas,
@@ -114,21 +111,6 @@ def test_few_annotations_with_odd_ones_among_them_do_no_harm(clew_data):
 
     learned = Tracker(n_jobs=1, random_state=4).fit(source, few)
     assert count_missed(learned) <= count_missed(Tracker.generic(n_jobs=1)) + 10
-
-
-def test_the_default_has_several_starts_and_others_have_what_they_ask_for():
-    assert add_starts("clew").starts == N_STARTS > 1
-    assert add_starts("paper").starts == 1
-    assert add_starts(Algorithm()).starts == 1
-
-
-def test_several_starts_are_tried_where_annotations_are_partial(simulated):
-    tracker = Tracker(lam=1.0, cache=None, n_jobs=1).fit(
-        simulated.movie, simulated.some
-    )
-    assert len(tracker.result_.objectives) == N_STARTS + 1
-    assert tracker.result_.objective <= min(tracker.result_.objectives) + 1e-9
-    assert tracker.result_.converged
 
 
 def test_lambdas_are_in_units_of_one_missed_event():

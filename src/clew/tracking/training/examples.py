@@ -28,18 +28,14 @@ from clew.tracking.solve import solve_pairs
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
-    from clew.learning.algorithm import Algorithm
 
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same in any frame pair."""
-DEFAULT_ALGORITHM = "clew"
-N_STARTS = 3
-"""Starts of CCCP: the mean of the folds' weights, the prior, and the default ones."""
-LAMBDA_GRID = (25.0, 6.0, 1.5)
+LAMBDA_GRID = (100.0, 12.0, 1.5)
 """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed
-event. Features are of order 1 in any movie, so that this is an absolute measure. The
-first is taken unless held-out annotations favor another; with 100 before it, HeLa at
-25 % was at 0.36 % instead of 0.30 % (benchmarks/tracking.py, three draws)."""
+event. Features are of order 1 in any movie, so that this is an absolute measure. Each
+fit begins at the weights of the λ before, so that the first, which hardly leaves the
+prior, decides which local minimum the others are in."""
 
 
 class ContextPrediction(NamedTuple):
@@ -191,20 +187,6 @@ def mean_annotated_features(
             value = happened * features[[row]].toarray()[0]
             totals[event] = totals.get(event, 0.0) + value
     return {event: total / max(counts[event], 1) for event, total in totals.items()}
-
-
-def add_starts(algorithm: str | Algorithm) -> Algorithm:
-    """Return the algorithm; the default one with several starts of CCCP.
-
-    With few annotations, whether unannotated cells divide, or move and appear, depends
-    on the start of CCCP; the lowest objective is the better explanation.
-    """
-    from clew.learning.algorithm import get_algorithm
-
-    chosen = get_algorithm(algorithm)
-    if algorithm != DEFAULT_ALGORITHM:
-        return chosen
-    return replace(chosen, starts=N_STARTS)
 
 
 def choose_lambdas(lam: Any, n_examples: int, prior: Array | None) -> Any:
