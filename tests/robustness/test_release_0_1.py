@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import clew
+from clew.annotation.store.history import Act
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.persistence import load_tracker
@@ -40,7 +41,7 @@ def test_store_of_0_1_is_read_and_continued(tmp_path):
     try:
         assert store.revision == 6
         assert len(store.annotations()) == 4
-        store.redo(key="again")
+        store.undo_or_redo(Act.REDO, key="again")
         assert len(store.annotations()) == 5
     finally:
         store.close()

@@ -100,7 +100,7 @@ class Answer:
         ]
         return [end for end in ends if end != self]
 
-    def check(self, n_frames: int, labels_of: LabelsOf | None) -> None:
+    def check(self, n_frames: int, labels_of: LabelsOf | None = None) -> None:
         """Raise InputError if the movie does not have these frames or cells.
 
         Parameters

@@ -247,9 +247,10 @@ class Changes:
         other_pages: Collection[str],
     ) -> Outcome:
         """Undo the last answer or edit of a page, or redo it."""
-        step = self.store.undo if act is Act.UNDO else self.store.redo
         before = self.store.revision
-        done = step(key=key, revision=revision, author=author, other_pages=other_pages)
+        done = self.store.undo_or_redo(
+            act, key=key, revision=revision, author=author, other_pages=other_pages
+        )
         if done is None:
             return Outcome(self.read_state())
         entry = self.store.entry(done)

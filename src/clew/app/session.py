@@ -197,8 +197,8 @@ class Session(MovieSession):
         """Return whether a page can undo and redo."""
         others = self._other_pages(page)
         return {
-            "can_undo": self.store.can_undo(others),
-            "can_redo": self.store.can_redo(others),
+            "can_undo": self.store.can(Act.UNDO, others),
+            "can_redo": self.store.can(Act.REDO, others),
         }
 
     def _other_pages(self, page: str) -> set[str]:

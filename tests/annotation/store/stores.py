@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from clew.annotation.store.history import Act
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.events import Event
@@ -12,6 +13,7 @@ from clew.tracking.events import Event
 MOVIE = MovieIdentity("cells", 10**6, 2, (64, 64), "0" * 40)
 SETUP = f"""
 import os, resource, shutil, signal, sys, time
+from clew.annotation.store.history import Act
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.errors import StoreError
@@ -41,8 +43,8 @@ def fill(path: Path, n: int = 30) -> None:
                 i // 2, Event.MOVE, [1], [2 + i % 2], key=f"k{i}", replace=True
             )
         for _ in range(5):
-            store.undo()
-        store.redo()
+            store.undo_or_redo(Act.UNDO)
+        store.undo_or_redo(Act.REDO)
         store.set_setting("place", {"frame": 3})
         store.set_setting("curve", [[i, 1 / (i + 1)] for i in range(20)])
 
@@ -60,8 +62,8 @@ def content(store: Store) -> tuple:
         store.history(),
         store.get_setting("place"),
         store.get_setting("curve"),
-        store.can_undo(),
-        store.can_redo(),
+        store.can(Act.UNDO),
+        store.can(Act.REDO),
     )
 
 

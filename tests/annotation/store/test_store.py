@@ -42,7 +42,7 @@ def rows(store: Store) -> list[tuple]:
 
 
 def test_a_new_store_is_empty(store):
-    assert (store.revision, len(store), store.can_undo(), store.can_redo()) == (
+    assert (store.revision, len(store), store.can(Act.UNDO), store.can(Act.REDO)) == (
         0,
         0,
         False,
@@ -119,13 +119,13 @@ def test_the_same_key_twice_is_one_answer(path):
             store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
         )  # the reply was lost, asked again
         store.answer(2, Event.MOVE, [1], [1], key="b")
-        assert store.undo(key="u", revision=2) == 3
-        assert store.undo(key="u", revision=2) == 3
+        assert store.undo_or_redo(Act.UNDO, key="u", revision=2) == 3
+        assert store.undo_or_redo(Act.UNDO, key="u", revision=2) == 3
     with Store.open(path, movie=MOVIE) as store:  # and after a restart
         assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
-        assert store.undo(key="u", revision=2) == 3
-        assert store.redo(key="r") == 4
-        assert store.redo(key="r") == 4
+        assert store.undo_or_redo(Act.UNDO, key="u", revision=2) == 3
+        assert store.undo_or_redo(Act.REDO, key="r") == 4
+        assert store.undo_or_redo(Act.REDO, key="r") == 4
         assert (store.revision, len(store)) == (4, 2)
 
 
@@ -137,7 +137,7 @@ def test_a_key_cannot_mean_two_things(store):
     ):
         store.answer(1, Event.MOVE, [1], [2], key="a")
     with pytest.raises(InputError, match="key 'a' was that of answer"):
-        store.undo(key="a")
+        store.undo_or_redo(Act.UNDO, key="a")
     assert store.revision == 1
 
 
@@ -153,7 +153,7 @@ def test_a_stale_revision_is_refused(store):
     store.answer(2, Event.MOVE, [1], [1], key="b")
     for change in (
         lambda: store.answer(3, Event.MOVE, [1], [1], key="c", revision=1),
-        lambda: store.undo(revision=0),
+        lambda: store.undo_or_redo(Act.UNDO, revision=0),
     ):
         with pytest.raises(StaleRevision, match="at revision 2") as caught:
             change()
@@ -227,9 +227,9 @@ def test_a_correction_keeps_its_history_and_undo_brings_the_old_back(path):
         with pytest.raises(Contradiction, match="revision 3, divide 1"):
             store.answer(1, Event.MOVE, [5], [3], key="d")
     with Store.open(path, movie=MOVIE) as store:
-        assert store.undo() == 4
+        assert store.undo_or_redo(Act.UNDO) == 4
         assert rows(store) == old
-        assert store.redo() == 5
+        assert store.undo_or_redo(Act.REDO) == 5
         assert rows(store) == [new]
 
 
@@ -241,27 +241,27 @@ def test_undo_and_redo_survive_reopening_without_limit(path):
     for left in range(n - 1, -1, -20):
         with Store.open(path, movie=MOVIE) as store:
             while len(store) > left:
-                store.undo()
+                store.undo_or_redo(Act.UNDO)
     with Store.open(path, movie=MOVIE) as store:
-        while store.can_undo():
-            store.undo()
+        while store.can(Act.UNDO):
+            store.undo_or_redo(Act.UNDO)
         assert len(store) == 0
-        assert store.undo() is None  # past the start: nothing
-        assert store.undo(key="u", revision=store.revision) is None
+        assert store.undo_or_redo(Act.UNDO) is None  # past the start: nothing
+        assert store.undo_or_redo(Act.UNDO, key="u", revision=store.revision) is None
         assert (store.revision, len(store)) == (2 * n, 0)
     with Store.open(path, movie=MOVIE) as store:
         for _ in range(n):
-            assert store.redo() is not None
-        assert store.redo() is None
+            assert store.undo_or_redo(Act.REDO) is not None
+        assert store.undo_or_redo(Act.REDO) is None
         assert (store.revision, len(store)) == (3 * n, n)
 
 
 def test_an_answer_after_undo_ends_redo_but_the_history_has_all(store):
     store.answer(1, Event.MOVE, [1], [2], key="a")
-    store.undo()
+    store.undo_or_redo(Act.UNDO)
     store.answer(1, Event.MOVE, [1], [3], key="b")
-    assert not store.can_redo()
-    assert store.redo() is None
+    assert not store.can(Act.REDO)
+    assert store.undo_or_redo(Act.REDO) is None
     assert [
         (entry.act, entry.answer.targets, entry.of) for entry in store.history()
     ] == [(Act.ANSWER, (2,), 1), (Act.UNDO, (2,), 1), (Act.ANSWER, (3,), 3)]
@@ -293,21 +293,6 @@ def test_an_impossible_answer_is_refused(store, answer, message):
     with pytest.raises(InputError, match=message):
         store.answer(*answer, key="a")
     assert store.revision == 0
-
-
-def test_cells_that_are_not_there_are_refused(path):
-    with Store.open(
-        path, movie=MOVIE, labels_of=lambda t: np.array([t + 1, t + 2])
-    ) as store:
-        assert store.answer(3, Event.MOVE, [4], [6], key="a") == 1
-        with pytest.raises(
-            InputError,
-            match="move 7 → 5 from frame 3 to 4, but there is no label 7 in frame 3",
-        ):
-            store.answer(3, Event.MOVE, [7], [5], key="b")
-        with pytest.raises(InputError, match="no label 4 in frame 4"):
-            store.answer(3, Event.DIVIDE, [5], [4, 5], key="c")
-        assert store.revision == 1
 
 
 def test_notes(path):
@@ -486,13 +471,11 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
         else:
             step = -1 if act == "undo" else 1
             possible = 0 <= place + step < len(states)
-            assert possible == (store.can_undo() if act == "undo" else store.can_redo())
+            assert possible == store.can(Act(act))
             if possible:
                 revision += changes[place if act == "undo" else place + 1]
                 place += step
-            assert (store.undo() if act == "undo" else store.redo()) == (
-                revision if possible else None
-            )
+            assert store.undo_or_redo(Act(act)) == (revision if possible else None)
         assert {row[:4]: row[4] for row in rows(store)} == states[place]
         assert (store.revision, len(store), len(store.history())) == (
             revision,

@@ -28,7 +28,7 @@ for line in sys.stdin:
         while True:
             step = store.revision % 7
             if step == 4:
-                say("done", store.undo(key=f"k{store.revision}"))
+                say("done", store.undo_or_redo(Act.UNDO, key=f"k{store.revision}"))
             elif step == 5:
                 store.set_setting("place", store.revision)
                 say("noted", store.revision)

@@ -206,20 +206,17 @@ class History:
         }
         return [clashes[revision] for revision in sorted(clashes)]
 
-    def next_to_undo(self, other_pages: Collection[str] = ()) -> Entry | None:
-        """Return the last entry that holds, except those of other pages."""
-        for entry in reversed(self._done):
-            holds = entry.revision in self._answers or entry.revision in self._edits
-            if holds and entry.author.page not in other_pages:
+    def find_next(self, act: Act, other_pages: Collection[str] = ()) -> Entry | None:
+        """Return the entry to undo or redo next, except those of other pages."""
+        is_undo = act is Act.UNDO
+        for entry in reversed(self._done if is_undo else self._undone):
+            is_possible = self._holds(entry) if is_undo else self._can_return(entry)
+            if is_possible and entry.author.page not in other_pages:
                 return entry
         return None
 
-    def next_to_redo(self, other_pages: Collection[str] = ()) -> Entry | None:
-        """Return the entry that was undone last, except those of other pages."""
-        for entry in reversed(self._undone):
-            if entry.author.page not in other_pages and self._can_return(entry):
-                return entry
-        return None
+    def _holds(self, entry: Entry) -> bool:
+        return entry.revision in self._answers or entry.revision in self._edits
 
     def batch_of(self, entry: Entry, act: Act) -> list[Entry]:
         """Return an entry and those given at once with it, in the order of undo."""

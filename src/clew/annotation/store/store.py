@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
-from clew.annotation.answers import Answer, LabelsOf
+from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Check
 from clew.annotation.mask_edits import Edit
 from clew.annotation.store.acknowledged import AcknowledgedMarker, path_beside
@@ -61,7 +61,6 @@ class Store:
         self,
         path: Path,
         movie: MovieIdentity,
-        labels_of: LabelsOf | None,
         content: StoreContent,
         connection: sqlite3.Connection,
         marker: AcknowledgedMarker,
@@ -70,7 +69,6 @@ class Store:
         self.movie = movie
         self.id = content.id
         """Unique; made when the store was created."""
-        self._labels_of = labels_of
         self._connection = connection
         self._marker = marker
         self._history = content.history
@@ -85,7 +83,6 @@ class Store:
         path: str | Path,
         *,
         movie: MovieIdentity,
-        labels_of: LabelsOf | None = None,
         still_matches: StillMatches | None = None,
     ) -> Self:
         """Open the store of a movie for writing; create it if there is none.
@@ -94,8 +91,6 @@ class Store:
         ----------
         path : str or Path
         movie : MovieIdentity
-        labels_of : callable, optional
-            Returns the labels of a frame; answers about other cells are rejected.
         still_matches : callable, optional
             Returns whether the cells of an answer look as they did then. If they do
             for some answer, the masks of the movie may have changed.
@@ -123,7 +118,7 @@ class Store:
             except BaseException:
                 connection.close()
                 raise
-            return cls(real_path, movie, labels_of, content, connection, marker)
+            return cls(real_path, movie, content, connection, marker)
 
     def close(self) -> None:
         """Release the file; it then has everything, and no files are left beside it."""
@@ -157,17 +152,13 @@ class Store:
         """The number of changes: answers, edits, undo and redo."""
         return self._history.revision
 
-    def can_undo(self, other_pages: Collection[str] = ()) -> bool:
-        """Return whether there is a change to undo, except those of other pages."""
-        return self._history.next_to_undo(other_pages) is not None
-
-    def can_redo(self, other_pages: Collection[str] = ()) -> bool:
-        """Return whether there is a change to redo, except those of other pages."""
-        return self._history.next_to_redo(other_pages) is not None
+    def can(self, act: Act, other_pages: Collection[str] = ()) -> bool:
+        """Return whether there is a change to undo or redo, except of other pages."""
+        return self._history.find_next(act, other_pages) is not None
 
     def last_entry(self) -> Entry | None:
         """Return the last answer or edit that holds."""
-        return self._history.next_to_undo()
+        return self._history.find_next(Act.UNDO)
 
     def has_key(self, key: str) -> bool:
         """Return whether a change with this key is stored."""
@@ -261,7 +252,7 @@ class Store:
             If the answer contradicts others and may not replace them.
         """
         answer = Answer.of(frame, event, sources, targets, happened)
-        answer.check(self.movie.n_frames, self._labels_of)
+        answer.check(self.movie.n_frames)
         with self._lock:
             earlier = self._find_earlier(key, Act.ANSWER, revision)
             if earlier is not None:
@@ -336,7 +327,7 @@ class Store:
             entries: list[Entry] = []
             taken = set[object]()
             for answer, looks in answers:
-                answer.check(self.movie.n_frames, self._labels_of)
+                answer.check(self.movie.n_frames)
                 about = {answer.fact, *(answer.cells() if answer.happened else ())}
                 is_known = self._history.find_same(answer) is not None
                 if is_known or self._history.find_contradicting(answer):
@@ -394,20 +385,23 @@ class Store:
                 Entry(new, Act.EDIT, edit, new, key, now, author=author)
             )
 
-    def undo(
+    def undo_or_redo(
         self,
+        act: Act,
         *,
         key: str | None = None,
         revision: int | None = None,
         author: Author = ANONYMOUS,
         other_pages: Collection[str] = (),
     ) -> int | None:
-        """Undo the last answer or edit, and restore what it replaced.
+        """Undo the last answer or edit, and restore what it replaced; or redo it.
 
         Answers that were given at once are undone at once.
 
         Parameters
         ----------
+        act : Act
+            UNDO or REDO.
         key, revision, author
             See `answer`.
         other_pages : collection of str
@@ -416,34 +410,24 @@ class Store:
         Returns
         -------
         revision : int or None
-            None if there is nothing to undo.
+            None if there is nothing to undo or redo.
         """
         with self._lock:
-            return self._undo_or_redo(
-                Act.UNDO,
-                self._history.next_to_undo(other_pages),
-                key,
-                revision,
-                author,
-            )
-
-    def redo(
-        self,
-        *,
-        key: str | None = None,
-        revision: int | None = None,
-        author: Author = ANONYMOUS,
-        other_pages: Collection[str] = (),
-    ) -> int | None:
-        """Redo what was undone last; None if there is nothing. See `undo`."""
-        with self._lock:
-            return self._undo_or_redo(
-                Act.REDO,
-                self._history.next_to_redo(other_pages),
-                key,
-                revision,
-                author,
-            )
+            earlier = self._find_earlier(key, act, revision)
+            if earlier is not None:
+                return earlier.revision
+            subject = self._history.find_next(act, other_pages)
+            if subject is None:
+                return None
+            now = datetime.now(UTC)
+            first = self.revision + 1
+            batch = self._history.batch_of(subject, act)
+            keys = [*[None] * (len(batch) - 1), key]  # the caller learns of the last
+            entries = [
+                Entry(first + n, act, one.change, one.of, name, now, author=author)
+                for n, (one, name) in enumerate(zip(batch, keys, strict=True))
+            ]
+            return self._append_entries(*entries)
 
     def set_setting(self, name: str, value: Any) -> None:
         """Store a setting, anything that JSON can hold."""
@@ -466,30 +450,6 @@ class Store:
         """Return a copy of a setting."""
         text = self._settings.get(name)
         return default if text is None else json.loads(text)
-
-    def _undo_or_redo(
-        self,
-        act: Act,
-        subject: Entry | None,
-        key: str | None,
-        revision: int | None,
-        author: Author,
-    ) -> int | None:
-        """Undo or redo an entry, and those that were given at once with it."""
-        earlier = self._find_earlier(key, act, revision)
-        if earlier is not None:
-            return earlier.revision
-        if subject is None:
-            return None
-        now = datetime.now(UTC)
-        first = self.revision + 1
-        batch = self._history.batch_of(subject, act)
-        keys = [*[None] * (len(batch) - 1), key]  # the caller learns of the last
-        entries = [
-            Entry(first + n, act, one.change, one.of, name, now, author=author)
-            for n, (one, name) in enumerate(zip(batch, keys, strict=True))
-        ]
-        return self._append_entries(*entries)
 
     def _find_earlier(
         self, key: str | None, act: Act, revision: int | None
