@@ -20,7 +20,7 @@ import uvicorn
 from clew.app.security import make_token
 from clew.app.server import Server
 from clew.errors import InputError
-from clew.utils.storage import state_folder
+from clew.utils.storage import user_folder
 
 Socket = socket.socket
 LOOPBACK = "127.0.0.1"
@@ -78,7 +78,7 @@ def read_token(folder: Path | None = None) -> str:
     readable by the user alone; one that others can read is replaced. If no file can be
     written, the token is new.
     """
-    path = (folder or state_folder()) / "token"
+    path = (folder or user_folder("state")) / "token"
     with contextlib.suppress(OSError, UnicodeError):
         is_private = os.name != "posix" or not path.stat().st_mode & 0o077
         token = path.read_text("ascii").strip()

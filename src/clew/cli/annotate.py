@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 import threading
 import webbrowser
@@ -34,6 +33,7 @@ from clew.cli.movies import (
 from clew.cli.options import check_folder, command, make_folder, path_text, print_note
 from clew.errors import InputError, MissingMasks
 from clew.utils.progress import ProgressBar
+from clew.utils.storage import user_folder
 
 if TYPE_CHECKING:
     from clew.app.launch import Certificate, Socket
@@ -349,23 +349,12 @@ def _open_session(
     return Session.open(number, movie, source, store, tracker, as_before)
 
 
-def cache_folder() -> Path:
-    """Return the user's cache folder of clew."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
-    elif sys.platform == "darwin":
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / "Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "clew"
-
-
 def _make_example() -> Path:
     """Simulate a movie once, and return its path."""
     from clew.simulation.simulate import NucleiSettings
     from clew.simulation.write import write_simulation
 
-    folder = cache_folder() / "example"
+    folder = user_folder("cache") / "example"
     if not (folder / "01").is_dir():
         check_folder(folder)
         make_folder(folder.parent)

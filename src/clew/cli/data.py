@@ -33,6 +33,7 @@ from clew.cli.options import (
     make_folder,
     path_text,
     print_note,
+    print_result,
 )
 from clew.utils.progress import ProgressBar
 
@@ -143,15 +144,14 @@ def simulate(
         write_simulation(folder, settings, sequence, progress)
     size = " × ".join(map(str, settings.shape))
     where = path_text(folder)
-    Console(highlight=False, soft_wrap=True).print(
+    print_result(
         f"Simulated {settings.frames} frames of {size} pixels with about {settings.cells} cells.\n"
         f"  {where}/{sequence}: images\n"
         f"  {where}/{sequence}_SEG: label images with segmentation errors\n"
         f"  {where}/{sequence}_GT/TRA: the true lineage\n"
         f"\nNext\n"
         f"  clew sample {where}/{sequence}_GT/TRA --fraction 0.25 -o some.csv\n"
-        f"  clew train {where}/{sequence} --annotations some.csv -o weights.clew",
-        markup=False,
+        f"  clew train {where}/{sequence} --annotations some.csv -o weights.clew"
     )
 
 
@@ -238,9 +238,8 @@ def sample(
     chosen = draw(known, fraction, seed, number=number, frames=parse_frames(frames))
     make_folder(output.absolute().parent)
     write_annotations(output, chosen)
-    Console(highlight=False, soft_wrap=True).print(
-        f"Drew {len(chosen)} of {len(known)} events: {describe_counts(chosen.events.event)}.\nWritten {path_text(output)}",
-        markup=False,
+    print_result(
+        f"Drew {len(chosen)} of {len(known)} events: {describe_counts(chosen.events.event)}.\nWritten {path_text(output)}"
     )
 
 
@@ -329,9 +328,7 @@ def detect(
         diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes
     )
     report = detect_cells(pictures, folder, settings, jobs, method, weights)
-    Console(highlight=False, soft_wrap=True).print(
-        f"{report}\nWritten {path_text(folder)}", markup=False
-    )
+    print_result(f"{report}\nWritten {path_text(folder)}")
 
 
 def find_movie_of_truth(truth: Path) -> tuple[Path | None, Path | None]:

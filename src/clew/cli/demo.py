@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from clew.cli.data import describe_counts
 from clew.cli.lineages import make_report_page, print_evaluation, print_lineage
 from clew.cli.movies import Jobs
-from clew.cli.options import check_folder, command, make_folder, path_text, print_note
+from clew.cli.options import (
+    check_folder,
+    command,
+    make_folder,
+    path_text,
+    print_note,
+    print_result,
+)
 from clew.cli.track import describe_training
 from clew.errors import InputError
 from clew.utils.extras import is_installed
@@ -120,7 +126,7 @@ def demo(
     print_lineage(lineage, tracked)
     print_evaluation(found, "Against the simulation's truth")
     where = path_text(folder)
-    Console(highlight=False, soft_wrap=True).print(
+    print_result(
         f"Task loss on the {others.sum()} events that were not annotated: {unseen.total:.2%}\n"
         f"\nWritten\n"
         f"  {where}/{REPORT}: the report; open it in a browser\n"
@@ -129,8 +135,7 @@ def demo(
         f"\nNext\n"
         f"  clew explain {where}/weights.clew\n"
         f"  clew demo --fraction 0.05\n"
-        f"  clew track YOUR_MOVIE --weights {where}/weights.clew",
-        markup=False,
+        f"  clew track YOUR_MOVIE --weights {where}/weights.clew"
     )
 
 

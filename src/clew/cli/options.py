@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
@@ -225,6 +226,11 @@ def print_note(text: str) -> None:
         err=True,
         dim=None if plain else True,
     )
+
+
+def print_result(text: str) -> None:
+    """Print on stdout as it is: long lines are not broken, nothing is colored."""
+    Console(highlight=False, soft_wrap=True).print(text, markup=False)
 
 
 def _make_printable(text: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from clew.cli.lineages import make_sampled_report, print_counts
 from clew.cli.movies import (
@@ -49,6 +48,7 @@ from clew.cli.options import (
     path_text,
     print_message,
     print_note,
+    print_result,
 )
 from clew.utils.progress import ProgressBar
 
@@ -206,10 +206,9 @@ def track(
     tracked.checkpoints.delete_all()
     if annotations is not None and reading is not None:
         write_unattached([reading], [annotations], output.absolute().parent)
-    print_result(tracker, tracked, tally, seconds)
+    print_summary(tracker, tracked, tally, seconds)
     names = ", ".join(written)
-    text = f"Written to {path_text(output)}: {names}"
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    print_result(f"Written to {path_text(output)}: {names}")
 
 
 def choose_formats(
@@ -275,7 +274,7 @@ def collect_facts(
     return facts
 
 
-def print_result(
+def print_summary(
     tracker: Tracker, tracked: StoredLineage, tally: EventCounts, seconds: float
 ) -> None:
     """Print the numbers of cells and events, and what is wrong with the movie."""

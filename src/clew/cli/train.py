@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from clew.cli.movies import (
     AttachDistance,
@@ -45,6 +44,7 @@ from clew.cli.options import (
     open_client,
     path_text,
     print_note,
+    print_result,
 )
 from clew.errors import InputError
 
@@ -159,16 +159,15 @@ def train(
     make_folder(output.absolute().parent)
     tracker.save(output)
     write_unattached(readings, annotations, output.absolute().parent)
-    out = Console(highlight=False, soft_wrap=True)
     done = f"Learned {len(tracker.coef_)} weights from"
     if not tracker.improved_:
         done = "Kept the initial weights after learning from"
-    out.print(
+    print_result(
         f"{done} {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
-        f"in {seconds:.1f} s (λ = {tracker.lam_:.3g})."
+        f"in {seconds:.1f} s (λ = {tracker.lam_:.3g}).\n"
+        f"  {tracker.result_}\n"
+        f"Written {path_text(output)}"
     )
-    out.print(f"  {tracker.result_}", markup=False)
-    out.print(f"Written {path_text(output)}", markup=False)
 
 
 def parse_lam(text: str) -> float | str:

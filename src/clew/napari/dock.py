@@ -37,7 +37,7 @@ from clew.tracking.events import Event
 from clew.tracking.io.napari import NapariTracks, make_napari_tracks
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
-from clew.utils.storage import state_folder
+from clew.utils.storage import user_folder
 
 TRACKS = "clew: tracks"
 POLL_MILLISECONDS = 10
@@ -98,7 +98,7 @@ class AnnotationDock:
         from qtpy.QtCore import QTimer
 
         self.viewer = viewer
-        self.store_folder = store_folder or state_folder() / "napari"
+        self.store_folder = store_folder or user_folder("state") / "napari"
         self.make_worker = make_worker
         self.annotator: Annotator | None = None
         self.overlay: QuestionOverlay | None = None

@@ -38,6 +38,11 @@ ARRAYS = "arrays.npz"
 CHECKSUM = "sha256"
 TEMPORARY_NAME = re.compile(r"\..+\.clew-[0-9a-f]{8}\.tmp")
 """Names that no other program gives to its files."""
+USER_FOLDERS = {
+    "cache": ("XDG_CACHE_HOME", ".cache", "Library/Caches"),
+    "state": ("XDG_STATE_HOME", ".local/state", "Library/Application Support"),
+}
+"""The variable that names it, and where it is in the home folder on Linux and macOS."""
 MAX_STEM = 40
 """Characters of a file's name in that of its temporary file."""
 Json: TypeAlias = dict[str, Any]
@@ -383,15 +388,14 @@ def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
-def state_folder() -> Path:
-    """Return the folder for what clew remembers between runs."""
+def user_folder(kind: str) -> Path:
+    """Return the user's folder of clew for a "cache", or a "state" between runs."""
+    variable, on_linux, on_mac = USER_FOLDERS[kind]
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
-    elif sys.platform == "darwin":
-        default = Path.home() / "Library/Application Support"
-        base = os.environ.get("XDG_STATE_HOME") or default
     else:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        default = on_mac if sys.platform == "darwin" else on_linux
+        base = os.environ.get(variable) or Path.home() / default
     return Path(base) / "clew"
 
 
