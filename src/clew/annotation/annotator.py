@@ -190,11 +190,6 @@ class Annotator:
         )
         return self._run(self.session.make_answer(change))
 
-    def say_many(self, answers: list[Answer]) -> Outcome:
-        """Store several answers, except those that contradict others."""
-        key = secrets.token_hex(8)
-        return self._run(self.session.make_answers(answers, key, self.author))
-
     def edit_masks(
         self, frame: int, make_edit: Callable[[MaskState, list[int]], Edit]
     ) -> Outcome:

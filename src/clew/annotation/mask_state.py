@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -25,28 +24,19 @@ from clew.tracking.measurement.store import hash_frame
 from clew.tracking.movie import Movie
 
 
-class MaskStroke(Protocol):
+@dataclass(frozen=True)
+class MaskStroke:
     """What a person clicked or drew."""
 
-    @property
-    def frame(self) -> int:
-        """The frame that it is about."""
-
-    @property
-    def kind(self) -> EditKind:
-        """The tool."""
-
-    @property
-    def cells(self) -> Sequence[int]:
-        """Labels that were clicked."""
-
-    @property
-    def points(self) -> Sequence[tuple[float, float]]:
-        """X and y in pixels; one point is a click."""
-
-    @property
-    def z(self) -> int | None:
-        """The slice; None for the projection, or in 2D."""
+    frame: int
+    kind: EditKind
+    """The tool."""
+    cells: Sequence[int]
+    """Labels that were clicked."""
+    points: Sequence[tuple[float, float]]
+    """X and y in pixels; one point is a click."""
+    z: int | None
+    """The slice; None for the projection, or in 2D."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from clew.annotation.answers import Answer
 from clew.annotation.changes import AnswerChange, MaskChange
 from clew.annotation.mask_edits import EditKind
+from clew.annotation.mask_state import MaskStroke
 from clew.annotation.store.history import Author
 from clew.annotation.store.store import MAX_KEY
 from clew.errors import InputError
@@ -129,9 +130,10 @@ class MaskEditRequest(ChangeRequest):
 
     def to_change(self) -> MaskChange:
         """Return the edit, to be made of the present masks."""
+        stroke = MaskStroke(self.frame, self.kind, self.cells, self.points, self.z)
         return MaskChange(
             self.frame,
-            lambda masks, used_labels: masks.make_edit(self, used_labels),
+            lambda masks, used_labels: masks.make_edit(stroke, used_labels),
             self.key,
             self.revision,
             self.masks,

@@ -93,18 +93,6 @@ class QuestionOverlay:
         rings.border_color = colors.tolist() or SOURCE_COLOR
         self.get_layer(LINKS).data = list_arrows(frame, before, after)
 
-    def clear(self) -> None:
-        """Draw nothing."""
-        for name in (CELLS, LINKS):
-            layer = self.get_layer(name)
-            layer.data = layer.data[:0]
-
-    def remove(self) -> None:
-        """Remove the layers."""
-        for name in (CELLS, LINKS):
-            if name in self.viewer.layers:
-                self.viewer.layers.remove(name)
-
     def get_layer(self, name: str) -> Any:
         """Return one of the two layers; add it if the viewer does not have it."""
         if name in self.viewer.layers:
