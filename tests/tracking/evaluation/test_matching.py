@@ -1,6 +1,7 @@
 """Evaluation by positions, where one side has no masks."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.evaluation.matching import match_positions
+from clew.tracking.evaluation.matching import match_points, match_positions
 from clew.tracking.events import Event
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.result_tables import write_events, write_track_table
@@ -217,3 +218,24 @@ def test_a_result_knows_the_spacing_of_its_movie(tmp_path, simulated_3d):
         assert evaluate(tmp_path / name, tmp_path / "t").aogm.total == 0
         with pytest.warns(DataWarning, match="must be in the same unit"):
             evaluate(tmp_path / name, simulated_3d.truth, spacing=(1, 1, 0.1))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_points_make_the_most_pairs_with_the_smallest_sum(seed):
+    rng = np.random.default_rng(seed)
+    # coarse places, so that distances tie and some are 0
+    first, second = (
+        rng.integers(0, 4, (n, 2)).astype(float) for n in rng.integers(1, 6, 2)
+    )
+    ids, labels = np.arange(1, len(first) + 1), np.arange(1, len(second) + 1)
+    match = match_points(ids, first, labels, second, 1.5)
+    distance = np.linalg.norm(first[:, None] - second[None], axis=2)
+    choices = [
+        [(i, j) for i, j in enumerate(chosen) if j >= 0 and distance[i, j] <= 1.5]
+        for chosen in product(range(-1, len(second)), repeat=len(first))
+        if len({j for j in chosen if j >= 0}) == sum(j >= 0 for j in chosen)
+    ]
+    best = min((-len(pairs), sum(distance[p] for p in pairs)) for pairs in choices)
+    found = [(i, j - 1) for i, j in enumerate(match.holder) if j]
+    assert len({j for _, j in found}) == len(found)
+    assert (-len(found), sum(distance[p] for p in found)) == pytest.approx(best)

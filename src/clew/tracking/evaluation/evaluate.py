@@ -127,9 +127,9 @@ class Evaluation:
             rows.append((f"AOGM above what the {limit} allow", avoidable))
         for tolerance, counts in self.divisions.items():
             name = f"division F1, ± {tolerance} frames"
-            rows.append((name, _describe_counts(counts)))
+            rows.append((name, f"{counts.f1:.3f} ({counts})"))
         if not self.gaps.is_empty:
-            rows.append(("gap F1", _describe_counts(self.gaps)))
+            rows.append(("gap F1", f"{self.gaps.f1:.3f} ({self.gaps})"))
         for name, value in (self.scores or {}).items():
             if value is not None:
                 rows.append((name, f"{value:.4f}"))
@@ -155,13 +155,6 @@ def _list_figures(counts: MatchCounts) -> dict[str, float]:
         "recall": counts.recall,
         "f1": counts.f1,
     }
-
-
-def _describe_counts(counts: MatchCounts) -> str:
-    return (
-        f"{counts.f1:.3f} ({counts.right} right, {counts.false} false, "
-        f"{counts.missed} missed)"
-    )
 
 
 def evaluate(

@@ -203,6 +203,9 @@ class MatchCounts:
     false: int
     missed: int
 
+    def __str__(self) -> str:
+        return f"{self.right:,} right, {self.false:,} false, {self.missed:,} missed"
+
     @property
     def is_empty(self) -> bool:
         """Whether there was nothing to predict, and nothing was predicted."""
@@ -218,6 +221,12 @@ class MatchCounts:
     def recall(self) -> float:
         """Share of true ones that were predicted; 1 if there are none."""
         n = self.right + self.missed
+        return self.right / n if n else 1.0
+
+    @property
+    def jaccard(self) -> float:
+        """Jaccard index; 1 if `is_empty`."""
+        n = self.right + self.false + self.missed
         return self.right / n if n else 1.0
 
     @property

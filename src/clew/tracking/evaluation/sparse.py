@@ -97,7 +97,7 @@ class SparseScore:
     @property
     def edge_jaccard(self) -> float:
         """Jaccard index of edges; 1 if there are none."""
-        return _compute_jaccard(self.edges)
+        return self.edges.jaccard
 
     @property
     def adjusted_edge_jaccard(self) -> float:
@@ -110,7 +110,7 @@ class SparseScore:
     @property
     def division_jaccard(self) -> float | None:
         """Jaccard index of divisions; None if there are none."""
-        return None if self.divisions.is_empty else _compute_jaccard(self.divisions)
+        return None if self.divisions.is_empty else self.divisions.jaccard
 
     @property
     def score(self) -> float:
@@ -137,32 +137,18 @@ class SparseScore:
         return [
             ("score", f"{self.score:.4f}"),
             ("adjusted edge Jaccard", f"{self.adjusted_edge_jaccard:.4f}"),
-            ("edge Jaccard", _describe(self.edge_jaccard, self.edges)),
+            ("edge Jaccard", f"{self.edge_jaccard:.4f} ({self.edges})"),
             (
                 "division Jaccard",
                 "no divisions"
                 if division is None
-                else _describe(division, self.divisions),
+                else f"{division:.4f} ({self.divisions})",
             ),
             ("true cells matched", f"{nodes}, at most {self.distance:g} apart"),
             ("cells predicted, estimated", f"{self.n_nodes:,}, {estimate}"),
             ("edges ignored", f"{self.n_ignored_edges:,}"),
             ("forks ignored", f"{self.n_ignored_forks:,}"),
         ]
-
-
-def _compute_jaccard(counts: MatchCounts) -> float:
-    """Jaccard index of counts; 1 if they are empty."""
-    n = counts.right + counts.false + counts.missed
-    return counts.right / n if n else 1.0
-
-
-def _describe(index: float, counts: MatchCounts) -> str:
-    """Describe an index with its counts."""
-    return (
-        f"{index:.4f} ({counts.right:,} right, {counts.false:,} false, "
-        f"{counts.missed:,} missed)"
-    )
 
 
 def evaluate_sparse(

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.learning.task import Indices
-from clew.tracking.events import Event, Labels
+from clew.tracking.events import Event
 from clew.tracking.lineage.lineage import Lineage
 
 CONTINUING = (Event.MOVE, Event.GAP)
@@ -31,17 +31,11 @@ def number_segments(lineage: Lineage) -> NDArray[np.int64]:
     is_move = np.isin(lineage.events.event[row], CONTINUING)
     piece = label_components(len(lineage.frame), source[is_move], target[is_move])
     _, first = np.unique(piece, return_index=True)  # nodes are sorted by frame
-    return number_pieces(lineage.track[first])[piece]
-
-
-def number_pieces(track: Labels) -> NDArray[np.int64]:
-    """(p,) numbers of pieces in the order of their first nodes, from their tracks."""
-    is_later = np.ones(len(track), dtype=bool)
-    _, first = np.unique(track, return_index=True)
-    is_later[first] = False
-    ids = track.copy()
-    ids[is_later] = track.max(initial=0) + 1 + np.arange(is_later.sum())
-    return ids
+    ids = lineage.track[first]
+    is_later = np.ones(len(ids), dtype=bool)
+    is_later[np.unique(ids, return_index=True)[1]] = False
+    ids[is_later] = ids.max(initial=0) + 1 + np.arange(is_later.sum())
+    return ids[piece]
 
 
 def label_components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:

@@ -323,9 +323,4 @@ def _list_f1(evaluation: Evaluation) -> list[tuple[str, str]]:
         named.append((f"division F1, {frames}", counts))
     if not evaluation.gaps.is_empty:
         named.append(("gap F1", evaluation.gaps))
-    rows = []
-    for name, counts in named:
-        figures = f"{counts.right:,} right, {counts.false:,} false, "
-        figures += f"{counts.missed:,} missed"
-        rows.append((f"{name} ({figures})", f"{counts.f1:.4f}"))
-    return rows
+    return [(f"{name} ({counts})", f"{counts.f1:.4f}") for name, counts in named]
