@@ -14,7 +14,6 @@ metadata say that it is partial, and list the events that did not happen.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -49,13 +48,12 @@ from clew.tracking.io.result_folder import (
 )
 from clew.tracking.io.result_tables import AXES, FALSE
 from clew.tracking.io.segments import label_components, number_segments
-from clew.tracking.io.zarr import find_missing_chunk, list_arrays
+from clew.tracking.io.zarr import find_missing_chunk, list_arrays, read_attributes
 from clew.tracking.lineage.graph import events_of_links
 from clew.tracking.lineage.lineage import RECOVERED, Lineage, TrackedMovie
 from clew.tracking.lineage.tracks import find_false_detections
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
-from clew.utils.storage import read_bytes
 
 LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")
 TIME_NAMES = ("t", "frame", "time")
@@ -105,27 +103,14 @@ class GeffGraph:
 
 def is_geff(path: str | Path) -> bool:
     """Whether a folder is a GEFF; reads JSON only and never opens it as Zarr."""
-    return _read_attributes(path) is not None
+    return "geff" in read_attributes(Path(path))
 
 
 def is_own_geff(path: str | Path) -> bool:
     """Whether clew wrote a GEFF, so that its labels are those of the movie."""
-    fields = _read_attributes(path)
+    fields = read_attributes(Path(path)).get("geff")
     extra = fields.get("extra") if isinstance(fields, dict) else None
     return isinstance(extra, dict) and "clew" in extra
-
-
-def _read_attributes(path: str | Path) -> Any:
-    """Read the attribute geff of a folder; None if there is none."""
-    for name in (".zattrs", "zarr.json"):
-        try:
-            content = json.loads(read_bytes(Path(path) / name))
-            attributes = content["attributes"] if name == "zarr.json" else content
-            if "geff" in attributes:
-                return attributes["geff"]
-        except (StoreError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-    return None
 
 
 def write_geff(

@@ -20,11 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import InputError, StoreError
 from clew.tracking.frames import choose_channel
 from clew.tracking.io.formats import STORE_FILES
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
 from clew.tracking.io.zarr_chunks import check_chunk_sizes
+from clew.utils.storage import read_bytes
 
 METADATA_FILES = (*STORE_FILES, ".zattrs", ".zmetadata")
 """Files of a store that hold no pixels."""
@@ -137,12 +138,17 @@ def read_attributes(path: Path) -> dict[str, Any]:
     """Read the attributes of a Zarr store, those of OME among them; JSON only."""
     for name in ("zarr.json", ".zattrs"):
         try:
-            content = json.loads((path / name).read_bytes())
+            content = json.loads(read_bytes(path / name))
             attributes = content["attributes"] if name == "zarr.json" else content
             return {**attributes, **attributes.get("ome", {})}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-        except AttributeError:  # JSON of another structure
+        except (
+            StoreError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):  # JSON of another structure
             continue
     return {}
 
