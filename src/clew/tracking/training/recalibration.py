@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # imports scipy.optimize on first use, which takes a second
 from scipy.special import expit, logit
 
 from clew.learning.task import Array, Mask
@@ -35,10 +36,6 @@ GENERIC: GainPrior = (0.0, 2.0)
 """Of weights that the calibration was fitted to."""
 EVENTS_PER_MISTAKE = 2.0
 """Wrong events come in twos, as when two cells are swapped; each counts half."""
-TOLERANCE = 1e-9
-"""Decrease of the loss at which Newton's method stops."""
-MAX_HALVINGS = 60
-"""Of a Newton step until it decreases the loss."""
 SMALLEST_PROBABILITY = 1e-12
 
 
@@ -170,7 +167,7 @@ def recalibrate(
 def posterior_mode(
     events: HeldOutEvents, spread: float, gain: GainPrior = LEARNED
 ) -> tuple[tuple[float, float], Array]:
-    """Return the mode of level and gain by Newton's method, and the covariance there.
+    """Return the mode of level and gain, and the covariance there.
 
     The prior of the level is normal with mean 0 and standard deviation `spread`.
     """
@@ -184,19 +181,18 @@ def posterior_mode(
         fit = weight @ np.logaddexp(0, sign * (events.log_odds + design @ b))
         return float(fit + (b - mean) @ precision @ (b - mean) / 2)
 
-    b = mean
-    before = np.inf
-    while before - loss(b) > TOLERANCE:
-        before = loss(b)
+    def gradient(b: Array) -> Array:
+        probability = expit(events.log_odds + design @ b)
+        slope = design.T @ (weight * (probability - events.is_right))
+        return np.asarray(slope + precision @ (b - mean))
+
+    def hessian(b: Array) -> Array:
         probability = expit(events.log_odds + design @ b)
         variance = weight * probability * (1 - probability)
-        hessian = (design * variance[:, None]).T @ design + precision
-        gradient = design.T @ (weight * (probability - events.is_right))
-        gradient = gradient + precision @ (b - mean)
-        step = np.linalg.solve(hessian, gradient)
-        for k in range(MAX_HALVINGS):
-            shorter = b - step / 2**k
-            if loss(shorter) <= before:
-                b = shorter
-                break
-    return (float(b[0]), float(b[1])), np.linalg.inv(hessian)
+        return np.asarray((design * variance[:, None]).T @ design + precision)
+
+    optimum = scipy.optimize.minimize(
+        loss, mean, jac=gradient, hess=hessian, method="trust-exact"
+    )
+    covariance = np.asarray(np.linalg.inv(hessian(optimum.x)), dtype=np.float64)
+    return (float(optimum.x[0]), float(optimum.x[1])), covariance
