@@ -28,6 +28,7 @@ from clew.tracking.solve import solve_pairs
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
+    from clew.learning.selection import PathPoint
 
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same in any frame pair."""
@@ -91,14 +92,10 @@ class TrainingExample:
 
     def count_mistakes(self, w: Array) -> int:
         """Return Δ: how many annotations weights `w`, (d,), contradict."""
-        chosen = set(self._predict(w).tolist())
+        chosen = set(self.pair.solve(w).chosen.tolist())
         return sum(
             (row in chosen) != happened for row, happened in self.annotated.items()
         )
-
-    def _predict(self, w: Array) -> Any:
-        """Chosen candidates."""
-        return self.pair.solve(w).chosen
 
     def without_explained(
         self, builder: FramePairBuilder, annotations: Annotations, w: Array
@@ -214,8 +211,8 @@ def beats_prior(
     that nobody annotated more often than better. With a given λ nothing was held out,
     and the answer is yes.
     """
-    held_out = count_held_out_mistakes(learner)
-    if held_out is None:
+    point = find_chosen_point(learner)
+    if point is None:
         return True
     lost = sum(
         example.explained.count_mistakes(basis @ learner.coef_)
@@ -223,15 +220,12 @@ def beats_prior(
         if example.explained is not None
     )
     of_prior = sum(example.count_mistakes(prior) for example in examples)
-    return held_out + lost < of_prior
+    return bool(point.losses.sum() + lost < of_prior)
 
 
-def count_held_out_mistakes(learner: StructuredSVM) -> float | None:
-    """Return the held-out mistakes at the chosen λ; None with a given λ."""
-    for point in learner.path_:
-        if point.lam == learner.lam_:
-            return float(point.losses.sum())
-    return None
+def find_chosen_point(learner: StructuredSVM) -> PathPoint | None:
+    """Return what the folds tell of the chosen λ; None with a given λ."""
+    return next((point for point in learner.path_ if point.lam == learner.lam_), None)
 
 
 def held_out_folds(
@@ -241,8 +235,8 @@ def held_out_folds(
 
     Empty with a given λ.
     """
-    for point in learner.path_:
-        if point.lam == learner.lam_:
-            folds = zip(point.weights, learner.held_out_, strict=True)
-            return [(basis @ w, [part or {} for part in parts]) for w, parts in folds]
-    return []
+    point = find_chosen_point(learner)
+    if point is None:
+        return []
+    folds = zip(point.weights, learner.held_out_, strict=True)
+    return [(basis @ w, [part or {} for part in parts]) for w, parts in folds]
