@@ -305,13 +305,7 @@ class LinearModel(Model):
         def compute_losses(n: int) -> Array:
             variables, values = self.choices(X[n])
             best = _BestOutput(self, X[n], w, n)
-            losses = np.zeros(variables.shape)
-            for place in np.argwhere(best.y[variables] != values):
-                part, choice = place
-                losses[part, choice] = best.loss_with(
-                    variables[part, choice], values[part, choice]
-                )
-            return losses
+            return best.force(variables, values)
 
         return map_examples(compute_losses, range(len(X)), n_jobs)
 
@@ -321,12 +315,9 @@ class LinearModel(Model):
         def compute_margins(n: int) -> Array:
             variables, values = self.choices(X[n])
             best = _BestOutput(self, X[n], w, n)
+            parts = np.arange(len(variables))
             chosen = (best.y[variables] == values).argmax(axis=1)
-            margins = []
-            for part, choice in enumerate(chosen):
-                other = 1 - int(values[part, choice])
-                margins.append(-best.loss_with(variables[part, choice], other))
-            return np.array(margins)
+            return -best.force(variables[parts, chosen], 1 - values[parts, chosen])
 
         return map_examples(compute_margins, range(len(X)), n_jobs)
 
@@ -386,15 +377,19 @@ class _BestOutput:
             raise example.explain_infeasibility(n)
         self.y = solution.y
 
-    def loss_with(self, variable: int, value: int) -> float:
-        """Return the change of the score with one variable forced, at most 0."""
-        fixed = np.full(len(self.y), -1, dtype=np.int8)
-        fixed[variable] = value
-        self.program.set_bounds(*bounds_of(fixed))
-        solution = self.program.solve(self.scores)
-        if solution is None:
-            return -np.inf
-        return min(0.0, float(self.scores @ (solution.y - self.y.astype(float))))
+    def force(self, variables: Indices, values: Binary) -> Array:
+        """Return the change of the score with each variable forced, at most 0."""
+        changes = np.zeros(variables.shape)
+        for place in map(tuple, np.argwhere(self.y[variables] != values)):
+            fixed = np.full(len(self.y), -1, dtype=np.int8)
+            fixed[variables[place]] = values[place]
+            self.program.set_bounds(*bounds_of(fixed))
+            solution = self.program.solve(self.scores)
+            changes[place] = -np.inf
+            if solution is not None:
+                change = float(self.scores @ (solution.y - self.y.astype(float)))
+                changes[place] = min(0.0, change)
+        return changes
 
 
 def bounds_of(fixed: Binary) -> tuple[Array, Array]:
