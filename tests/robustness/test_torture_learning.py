@@ -281,9 +281,9 @@ def test_features_times_a_huge_or_tiny_number(name, scale, regulariser):
 
 def test_one_feature_of_2_to_53_among_ones_gives_up_soon(monkeypatch):
     """Where floats allow no more precision, neither the ascent nor CCCP asks for it again and again."""
-    sweeps, rounds = ascent._sweep_groups, []
+    sweeps, rounds = ascent._sweep, []
     monkeypatch.setattr(
-        ascent, "_sweep_groups", lambda *given: rounds.append(1) or sweeps(*given)
+        ascent, "_sweep", lambda *given: rounds.append(1) or sweeps(*given)
     )
     X = [
         np.array(x)

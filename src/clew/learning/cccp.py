@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
-from clew.learning.bounds import Bundle
+from clew.learning.bounds import Bundle, make_groups
 from clew.learning.frank_wolfe import (
-    StochasticPhase,
-    Watch,
+    FrankWolfe,
     knows_groups_in_advance,
     uses_stochastic_phase,
 )
@@ -31,15 +30,16 @@ from clew.learning.losses import (
     simplify,
 )
 from clew.learning.model_update import (
+    ModelUpdate,
     Regulariser,
     check_regulariser,
     choose_solver,
     lower_bound_from_duals,
-    regularisation,
     solve_model_update,
 )
-from clew.learning.passes import Callback, LimitReached, OracleCounter
+from clew.learning.problem import Callback, LimitReached, Problem, sum_features
 from clew.learning.result import Result, Status, warn_if_not_converged
+from clew.learning.sparse_rows import subtract_sparse
 from clew.learning.task import Array, Task, as_task, dot
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
@@ -127,10 +127,50 @@ def learn(
     require_spaces(loss, task)
     w = _check_start(task, start, warm_start)
     finest = task.separated() if algorithm.groups == "auto" else None
-    result = _Run(finest or task, loss, lam, regulariser, algorithm, callback).fit(
-        w, warm_start
+    problem = Problem(finest or task, loss, lam, regulariser, algorithm, callback)
+    search = Search(problem)
+    try:
+        point = run_frank_wolfe(problem, search, w, warm_start)
+        point = run_cccp(problem, search, point)
+        # rounding may make the gap negative
+        converged = abs(search.gap) <= algorithm.tol
+        status = Status.CONVERGED if converged else Status.STALLED
+    except (LimitReached, KeyboardInterrupt) as stop:
+        status = stop.status if isinstance(stop, LimitReached) else Status.INTERRUPTED
+        if search.best is None:  # before the first iterate, which a result needs
+            convex, reward = search.make_bundle(w, warm_start)
+            search.best = search.evaluate(w, convex)
+        else:
+            reward = problem.reward(search.best.w)
+        point = linearize_reward(problem, search.best, reward)
+    warn_if_not_converged(status, search.gap, algorithm.tol, search.inexactness)
+    costs = problem.costs
+    return Result(
+        w=point.iterate.w,
+        objective=point.objective,
+        lower_bound=search.lower_bound,
+        gap=search.gap,
+        status=status,
+        lam=lam,
+        regulariser=regulariser,
+        loss=loss,
+        passes=costs.passes,
+        reward_passes=costs.reward_passes,
+        bounds=search.bundle.added,
+        iterations=costs.iterations,
+        seconds={
+            "oracle": costs.oracle_seconds,
+            "master": costs.update_seconds,
+            "total": costs.elapsed,
+        },
+        residual=search.residual,
+        inexactness=search.inexactness,
+        n_examples=task.n_examples,
+        history=tuple(problem.history),
+        bundle=search.bundle,
+        n_groups=search.bundle.n_groups,
+        fallbacks=costs.fallbacks,
     )
-    return replace(result, n_examples=task.n_examples)
 
 
 def _check_start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
@@ -146,395 +186,91 @@ def _check_start(task: Task, start: Array | None, warm_start: Result | None) -> 
 
 
 @dataclass(frozen=True)
-class _Convex:
-    """Σ_n C_n at a point w, and the bounds that are tight there."""
+class Iterate:
+    """Weights with Σ_n C_n there, and the bounds that are tight there."""
 
+    w: Array
     total: float
     linear: LinearBounds
 
 
 @dataclass(frozen=True)
-class _Point:
+class Point:
     """Iterate w_t, with J and the linear upper bound on −R there."""
 
-    w: Array
-    convex: _Convex
+    iterate: Iterate
     objective: float
     v: Array
     """−Σ_n φ(x_n, ỹ_n): N times Eq. 10 with its sign."""
-    reward: LinearBounds
-    """R_n and its subgradients there."""
     constant: float
     """−Σ_n of the reward's offsets: ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
 
-class _Run:
-    """State of one call of `learn`; sums over examples inside, means in reports."""
+class Search:
+    """Bounds and best iterate so far: what a limit or Ctrl-C leaves."""
 
-    def __init__(
-        self,
-        task: Task,
-        loss: Loss,
-        lam: float,
-        regulariser: Regulariser,
-        algorithm: Algorithm,
-        callback: Callback | None,
-    ) -> None:
-        self.task = task
-        self.loss = loss
-        self.lam = lam
-        self.regulariser = regulariser
-        self.algorithm = algorithm
-        self.n = task.n_examples
-        self.passes = OracleCounter(task, loss, algorithm, callback)
-        self.reach = INITIAL_STEP_SIZE
-        self.master = 0.0
-        self.residual = self.inexactness = 0.0
-        self.iteration = self.fallbacks = 0
-        self.rebases = False
-        """Whether CCCP iterations change the bases; not with a stochastic phase."""
-        self.phase: StochasticPhase | None = None
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
         self.bundle: Bundle
-        self.best: tuple[Array, _Convex]
-        self.has_best = False
-        self.proposed: Array | None = None
-        """Minimizer of the last exact model update of this CCCP iteration."""
+        self.passes: FrankWolfe | None = None
+        """Frank–Wolfe passes on the bundle, if the fit has any."""
+        self.best: Iterate | None = None
         self.lower_bound = -np.inf
         self.gap = np.inf
+        self.residual = 0.0
+        """Duality gap of the last model update."""
+        self.step_size = INITIAL_STEP_SIZE
+        """Step from the best w towards the model's minimizer."""
+        self.inexactness = 0.0
+        """Largest shortfall of an argmax below an earlier output."""
 
-    def fit(self, w: Array, warm_start: Result | None) -> Result:
-        """Run Algorithm 1; return the best iterate even after a limit or Ctrl-C."""
-        try:
-            point = self._run_cccp(self._find_start(w, warm_start))
-            status = (
-                Status.CONVERGED
-                if abs(self.gap) <= self.algorithm.tol  # rounding may make it negative
-                else Status.STALLED
-            )
-        except LimitReached as limit:
-            point = self._linearize_reward(*self.best)
-            status = limit.status
-        except KeyboardInterrupt:
-            reward = None
-            if not self.has_best:  # before the first iterate, which a result needs
-                convex, reward = self._evaluate_start(w, warm_start)
-                self._set_best(w, convex)
-            point = self._linearize_reward(*self.best, reward)
-            status = Status.INTERRUPTED
-        warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
-        return Result(
-            w=point.w,
-            objective=point.objective,
-            lower_bound=self.lower_bound,
-            gap=self.gap,
-            status=status,
-            lam=self.lam,
-            regulariser=self.regulariser,
-            loss=self.loss,
-            passes=self.passes.count,
-            reward_passes=self.passes.reward_count,
-            bounds=self.bundle.added,
-            iterations=self.iteration,
-            seconds={
-                "oracle": self.passes.seconds,
-                "master": self.master,
-                "total": self.passes.elapsed,
-            },
-            residual=self.residual,
-            inexactness=self.inexactness,
-            n_examples=self.n,
-            history=tuple(self.passes.history),
-            bundle=self.bundle,
-            n_groups=self.bundle.n_groups,
-            fallbacks=self.fallbacks,
-        )
-
-    def _find_start(self, w: Array, warm_start: Result | None) -> _Point:
-        """Return the iterate from which exact steps begin, after Frank–Wolfe passes."""
-        convex, reward = self._evaluate_start(w, warm_start)
-        phased = uses_stochastic_phase(
-            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
-        )
-        if phased and warm_start is not None and warm_start.lam == self.lam:
-            convex = self.passes.penalty(w) if convex is None else convex
-            phased = not self._is_solved(w, convex, reward)
-        if phased:
-            w, convex, reward = self._run_stochastic_phase(w, convex, reward)
-        by_ascent = (
-            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        )
-        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
-        self._set_best(w, convex)
-        if self.phase is not None and self.phase.interrupted:
-            raise KeyboardInterrupt
-        return self._linearize_reward(*self.best, reward)
-
-    def _evaluate_start(
+    def make_bundle(
         self, w: Array, warm_start: Result | None
     ) -> tuple[LinearBounds | None, LinearBounds]:
-        """Make the bundle; return C and R at w, without C if no group depends on it."""
-        reward = self.passes.reward(w)
-        convex: LinearBounds | None = None
-        if not knows_groups_in_advance(
-            self.algorithm, self.regulariser, self.task, self.loss, reward
-        ):
-            convex = self.passes.penalty(w)
-        self.bundle = self.passes.first_bundle(convex, reward, warm_start)
-        return convex, reward
-
-    def _set_best(self, w: Array, convex: LinearBounds | None) -> None:
-        """Make w the best iterate, with the bounds of C there."""
-        convex = self.passes.penalty(w) if convex is None else convex
-        self.best = w, self._add(convex, w)
-        self.has_best = True
-
-    def _run_cccp(self, point: _Point) -> _Point:
-        """Run the CCCP iterations (lines 3 to 15)."""
-        options = self.algorithm
-        precision = options.epsilon if options.adaptive else options.tol
-        stalls = 0
-        while True:
-            self.iteration += 1
-            precision = (
-                max(precision * options.rho, options.tol)
-                if options.adaptive and self.phase is None  # which was adaptive itself
-                else options.tol
-            )
-            if not options.recycle and self.iteration > 1:
-                self.bundle.clear()
-                self._add(point.convex.linear, point.w)
-            if self.iteration > 1 and self.rebases:
-                self.bundle.relative_to(point.reward)
-            stalled = self._minimize_convexified(point, precision)
-            stalls = stalls + 1 if stalled and self.best[0] is point.w else 0
-            w, convex = self.best
-            if w is point.w:
-                # no improvement within the precision: v is the same, so R is not needed
-                decrease = 0.0
-                precision = min(precision, max(self.gap, options.tol))
-            else:
-                following = self._linearize_reward(w, convex)
-                decrease = point.objective - following.objective
-                point = following
-            if (
-                precision <= options.tol or stalls >= STALLS
-            ) and decrease <= options.eta:
-                return point
-            # stalled iterations evaluate no data, so that passes do not count them
-            self.passes.check_limits()
-
-    def _minimize_convexified(self, point: _Point, precision: float) -> bool:
-        """Minimize J̃_t to the given precision (lines 6 to 12); `best` becomes w_{t+1}.
+        """Make the bundle, with the bounds of an earlier fit that still hold.
 
         Returns
         -------
-        stalled : bool
-            Whether floating-point precision ended it first.
+        convex : LinearBounds or None
+            C at w; None if the groups do not depend on it.
+        reward : LinearBounds
+            R at w.
         """
-        upper = point.objective
-        lower = lower_bound_from_duals(
-            self.bundle, point.v, self.lam * self.n, self.regulariser
+        problem = self.problem
+        task = problem.task
+        options = problem.algorithm
+        reward = problem.reward(w)
+        convex: LinearBounds | None = None
+        groups = np.arange(problem.n)
+        if not knows_groups_in_advance(problem, reward):
+            convex = problem.penalty(w)
+            plane = subtract_sparse(convex.features, reward.features)
+            groups = make_groups(problem.n, options.groups, plane, options.memory)
+        self.bundle = Bundle(
+            task.n_features,
+            groups,
+            task.keys,
+            reward,
+            options.memory,
+            task.column_order,
         )
-        lower = (lower + point.constant) / self.n
-        share = coarsest = MODEL_PRECISION if self.phase is None else COARSE_PRECISION
-        self.proposed = None
-        proposed = point.w
-        repeats = 0
-        if self.phase is not None and upper - lower <= precision:
-            self.lower_bound = lower
-            self.gap = upper - lower
-            self._record(upper, lower, precision)
-            return False
-        while True:
-            gap = upper - lower
-            reference = gap if self.phase is None else min(gap, upper)  # as J̃ ≥ 0
-            if not np.isfinite(gap):
-                reference = precision
-            w, value = self._model_update(
-                point, precision, share * max(precision, reference), upper
-            )
-            stalled = value <= lower and self.residual > 0.5 * gap
-            lower = max(lower, value)
-            self.lower_bound = lower
-            self.gap = upper - lower
-            self._record(upper, lower, precision)
-            if upper - lower <= precision:
-                return False
-            if stalled and share > FINEST_PRECISION:
-                self.passes.check_limits()
-                # the update was too imprecise: repeat it with more precision
-                share /= 4
-                continue
-            if stalled or repeats > REPEATS:
-                log.warning(
-                    "the gap stays at %.3g: limited by floating-point precision; "
-                    "consider scaling the features",
-                    upper - lower,
-                )
-                return True
-            self.passes.check_limits()
-            upper = self._evaluate_step(point, w, upper)
-            self.gap = upper - lower
-            if upper - lower <= precision:
-                self._record(upper, lower, precision)
-                return False
-            repeats = (
-                repeats + 1
-                if upper - lower == gap and np.array_equal(w, proposed)
-                else 0
-            )
-            proposed = w
-            # An imprecise model update proposes a similar w again: if the gap hardly
-            # changes, increase the precision. The limit matters for the paper's method,
-            # whose gap changes little for hundreds of passes.
-            share = (
-                coarsest
-                if upper - lower <= 0.9 * gap
-                else max(share / 2, FINEST_PRECISION)
-            )
+        old = None if warm_start is None else warm_start.bundle
+        if (
+            old is not None
+            and warm_start is not None
+            and warm_start.loss == problem.loss
+            and old.n_features == task.n_features
+        ):
+            self.bundle = old.transfer_bounds(self.bundle)
+        return convex, reward
 
-    def _run_stochastic_phase(
-        self, w: Array, linear: LinearBounds | None, reward: LinearBounds
-    ) -> tuple[Array, LinearBounds, LinearBounds]:
-        """Run Frank–Wolfe passes from w; return w, C and R at the end.
-
-        Returns the initial point if its J is lower.
-        """
-        if linear is not None and self.loss.reward is None:
-            # without a base, every group needs an initial bound
-            self._add(linear, w)
-        watch = Watch(
-            self.passes.reward,
-            self.passes.add_inferences,
-            self._report_estimate,
-            self.passes.limit_reached,
-        )
-        self.phase = StochasticPhase(
-            self.task,
-            self.loss,
-            self.lam * self.n,
-            self.algorithm,
-            self.bundle,
-            self.passes.batch,
-            watch,
-        )
-        following = self.phase.run(w, reward)
-        final = (
-            following,
-            self.passes.penalty(following),
-            reward.at(following)
-            if self.phase.fixed_reward
-            else self.passes.reward(following),
-        )
-        if self.phase.fixed_reward or not w.any():
-            return final
-        initial = w, self.passes.penalty(w) if linear is None else linear, reward
-        return min(final, initial, key=lambda candidate: self._objective(*candidate))
-
-    def _objective(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> float:
-        """Return J(w), Eq. 7, as a sum over examples."""
-        return (
-            self._regularization(w)
-            + float(convex.values.sum())
-            - float(reward.values.sum())
-        )
-
-    def _is_solved(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> bool:
-        """Return whether the bounds of an earlier fit already certify w."""
-        v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        lower = lower_bound_from_duals(
-            self.bundle, v, self.lam * self.n, self.regulariser
-        ) - float(reward.offsets.sum())
-        return self._objective(w, convex, reward) - lower <= self.algorithm.tol * self.n
-
-    def _report_estimate(self, estimate: float, lower: float, precision: float) -> None:
-        """Report the estimates of the stochastic phase to the callback."""
-        lower /= self.n
-        self._record(
-            lower + estimate / self.n, lower, precision / self.n, certified=False
-        )
-
-    def _evaluate_step(self, point: _Point, w: Array, upper: float) -> float:
-        """Evaluate J̃_t on the way from the best w to this one; return the best value.
-
-        The bounds at the evaluated point are added.
-        """
-        if self.algorithm.stabilise:
-            w = self.best[0] + self.reach * (w - self.best[0])
-        convex = self._add(self.passes.penalty(w), w)
-        value = (
-            self._regularization(w)
-            + convex.total
-            + float(dot(point.v, w))
-            + point.constant
-        ) / self.n
-        self.reach = (
-            min(1.0, 1.5 * self.reach)
-            if value < upper
-            else max(SMALLEST_STEP_SIZE, 0.7 * self.reach)
-        )
-        if value < upper:
-            self.best = w, convex
-        return min(value, upper)
-
-    def _model_update(
-        self, point: _Point, precision: float, tol: float, upper: float
-    ) -> tuple[Array, float]:
-        """Return the model's minimizer and its lower bound on J̃_t (line 9).
-
-        While Frank–Wolfe passes make progress, they are the update. Later, passes around
-        the last minimizer precede each exact update. If they find a value below the
-        best one, `upper`, the next step goes all the way. The lower bound is a mean
-        over examples.
-        """
-        if self.phase is not None and not self.phase.exhausted:
-            self.reach = 1.0
-            w, lower = self.phase.update(point.v, precision * self.n)
-            return w, (lower + point.constant) / self.n
-        if self.phase is not None and self.proposed is not None:
-            value = self.phase.run_passes_around(self.proposed, point.v)
-            if value + point.constant < upper * self.n:
-                self.reach = 1.0
-        return self._exact_update(point, tol)
-
-    def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
-        """Solve the model update; return its minimizer and lower bound."""
-        began = time.perf_counter()
-        radius = max(point.objective, 0.0) / self.lam
-        with single_threaded_blas():
-            solved = solve_model_update(
-                self.bundle,
-                point.v,
-                self.lam * self.n,
-                self.regulariser,
-                radius,
-                tol * self.n,
-                self.algorithm.solver,
-            )
-        self.proposed = solved.w
-        self.bundle.prune(self.algorithm.patience)
-        self.master += time.perf_counter() - began
-        self.residual = solved.residual / self.n
-        self.fallbacks += solved.fell_back
-        return solved.w, (solved.lower_bound + point.constant) / self.n
-
-    def _linearize_reward(
-        self, w: Array, convex: _Convex, reward: LinearBounds | None = None
-    ) -> _Point:
-        """Return J and the linear upper bound on −R at w (line 4)."""
-        reward = self.passes.reward(w) if reward is None else reward
-        v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        objective = (
-            self._regularization(w) + convex.total - float(reward.values.sum())
-        ) / self.n
-        return _Point(w, convex, objective, v, reward, -float(reward.offsets.sum()))
-
-    def _add(self, linear: LinearBounds, w: Array) -> _Convex:
-        """Add bounds (line 8) and return Σ C_n(w).
+    def evaluate(self, w: Array, linear: LinearBounds | None = None) -> Iterate:
+        """Evaluate Σ C_n(w), unless it is given, and add the bounds there (line 8).
 
         An argmax below a bound that it returned earlier is inexact; that is recorded
         here.
         """
+        linear = self.problem.penalty(w) if linear is None else linear
         began = time.perf_counter()
         values = self.bundle.sum_by_group(linear.values)
         known = self.bundle.values(w)
@@ -542,17 +278,225 @@ class _Run:
         if short > 1e-7 * (1.0 + float(np.abs(values).max())):
             self.inexactness = max(self.inexactness, short)
         self.bundle.add(linear, w, known)
-        self.master += time.perf_counter() - began
-        return _Convex(float(np.maximum(values, known).sum()), linear)
+        self.problem.costs.update_seconds += time.perf_counter() - began
+        return Iterate(w, float(np.maximum(values, known).sum()), linear)
 
-    def _regularization(self, w: Array) -> float:
-        """Return N λ Ω(w)."""
-        return self.lam * self.n * regularisation(w, self.regulariser)
+    def record(self, upper: float, lower: float, precision: float) -> None:
+        """Record the certificate after a model update."""
+        self.lower_bound = lower
+        self.gap = upper - lower
+        self.problem.record(self.bundle.added, upper, lower, precision)
 
-    def _record(
-        self, upper: float, lower: float, precision: float, certified: bool = True
-    ) -> None:
-        """Record the state after a model update."""
-        self.passes.record(
-            self.iteration, self.bundle.added, upper, lower, precision, certified
+
+def run_frank_wolfe(
+    problem: Problem, search: Search, w: Array, warm_start: Result | None
+) -> Point:
+    """Make the bundle, and run Frank–Wolfe passes from w if they pay.
+
+    Returns
+    -------
+    point : Point
+        Where the passes ended, or the start if its J is lower.
+    """
+    convex, reward = search.make_bundle(w, warm_start)
+    pays = uses_stochastic_phase(problem, search.bundle.n_groups)
+    if pays and warm_start is not None and warm_start.lam == problem.lam:
+        convex = problem.penalty(w) if convex is None else convex
+        pays = not is_solved(problem, search.bundle, w, convex, reward)
+    if not pays:
+        search.best = search.evaluate(w, convex)
+        return linearize_reward(problem, search.best, reward)
+    if convex is not None and problem.loss.reward is None:
+        search.evaluate(w, convex)  # without a base, every group needs a bound
+    search.passes = FrankWolfe(problem, search.bundle, w)
+    is_fixed = search.passes.fixed_reward
+    try:
+        search.passes.run(reward)
+    finally:  # after Ctrl-C too
+        end = search.passes.point.weights
+        end_reward = reward.at(end) if is_fixed else problem.reward(end)
+        final = end, problem.penalty(end), end_reward
+        if not is_fixed and w.any():
+            start = w, problem.penalty(w) if convex is None else convex, reward
+            final = min(final, start, key=lambda point: problem.objective(*point))
+        search.best = search.evaluate(*final[:2])
+    return linearize_reward(problem, search.best, final[2])
+
+
+def is_solved(
+    problem: Problem,
+    bundle: Bundle,
+    w: Array,
+    convex: LinearBounds,
+    reward: LinearBounds,
+) -> bool:
+    """Return whether the bounds of an earlier fit already certify w."""
+    lower = lower_bound_from_duals(
+        bundle, -sum_features(reward), problem.lam * problem.n, problem.regulariser
+    ) - float(reward.offsets.sum())
+    gap = problem.objective(w, convex, reward) - lower
+    return gap <= problem.algorithm.tol * problem.n
+
+
+def linearize_reward(problem: Problem, iterate: Iterate, reward: LinearBounds) -> Point:
+    """Return J and the linear upper bound on −R, given R at the iterate (line 4)."""
+    objective = problem.regularization(iterate.w) + iterate.total
+    objective -= float(reward.values.sum())
+    return Point(
+        iterate,
+        objective / problem.n,
+        -sum_features(reward),
+        -float(reward.offsets.sum()),
+    )
+
+
+def run_cccp(problem: Problem, search: Search, point: Point) -> Point:
+    """Run the CCCP iterations (lines 3 to 15); return the last iterate."""
+    options = problem.algorithm
+    bundle = search.bundle
+    solver = choose_solver(options.solver, problem.task.n_features)
+    is_exact = search.passes is None
+    keeps_sparse = is_exact and solver == "ascent" and problem.loss.reward is not None
+    precision = options.epsilon if options.adaptive else options.tol
+    stalls = 0
+    while True:
+        problem.costs.iterations += 1
+        precision = (
+            max(precision * options.rho, options.tol)
+            if options.adaptive and is_exact  # passes were adaptive themselves
+            else options.tol
         )
+        if not options.recycle and problem.costs.iterations > 1:
+            bundle.clear()
+            search.evaluate(point.iterate.w, point.iterate.linear)
+        best, stalled = minimize_convexified(problem, search, point, precision)
+        stalls = stalls + 1 if stalled and best is point.iterate else 0
+        if best is point.iterate:
+            # no improvement within the precision: v is the same, so R is not needed
+            decrease = 0.0
+            precision = min(precision, max(search.gap, options.tol))
+        else:
+            reward = problem.reward(best.w)
+            following = linearize_reward(problem, best, reward)
+            decrease = point.objective - following.objective
+            point = following
+            if keeps_sparse:
+                bundle.relative_to(reward)
+        if (precision <= options.tol or stalls >= STALLS) and decrease <= options.eta:
+            return point
+        # stalled iterations evaluate no data, so that passes do not count them
+        problem.check_limits()
+
+
+def minimize_convexified(
+    problem: Problem, search: Search, point: Point, precision: float
+) -> tuple[Iterate, bool]:
+    """Minimize J̃_t to the given precision (lines 6 to 12).
+
+    While Frank–Wolfe passes make progress, they are the model update. Later, passes
+    around the last minimizer precede each exact update.
+
+    Returns
+    -------
+    best : Iterate
+        w_{t+1}; the point's own iterate if no value was lower.
+    stalled : bool
+        Whether floating-point precision ended it first.
+    """
+    n = problem.n
+    bundle = search.bundle
+    passes = search.passes
+    best = point.iterate
+    upper = point.objective
+    lower = lower_bound_from_duals(
+        bundle, point.v, problem.lam * n, problem.regulariser
+    )
+    lower = (lower + point.constant) / n
+    if passes is not None and upper - lower <= precision:
+        search.record(upper, lower, precision)
+        return best, False
+    share = coarsest = MODEL_PRECISION if passes is None else COARSE_PRECISION
+    proposed: Array | None = None
+    repeats = 0
+    while True:
+        gap = upper - lower
+        by_passes = passes is not None and not passes.exhausted
+        if passes is not None and by_passes:
+            search.step_size = 1.0
+            update = passes.update_model(point.v, precision * n)
+        else:
+            if passes is not None and proposed is not None:
+                value = passes.run_passes_around(proposed, point.v)
+                if value + point.constant < upper * n:
+                    search.step_size = 1.0
+            reference = gap if passes is None else min(gap, upper)  # as J̃ ≥ 0
+            if not np.isfinite(gap):
+                reference = precision
+            tol = share * max(precision, reference)
+            update = _solve_exactly(problem, bundle, point, tol)
+        search.residual = update.residual / n
+        value = (update.lower_bound + point.constant) / n
+        stalled = value <= lower and search.residual > 0.5 * gap
+        lower = max(lower, value)
+        search.record(upper, lower, precision)
+        if upper - lower <= precision:
+            return best, False
+        if stalled and share > FINEST_PRECISION:
+            problem.check_limits()
+            # the update was too imprecise: repeat it with more precision
+            proposed = None if by_passes else update.w
+            share /= 4
+            continue
+        if stalled or repeats > REPEATS:
+            log.warning(
+                "the gap stays at %.3g: limited by floating-point precision; "
+                "consider scaling the features",
+                upper - lower,
+            )
+            return best, True
+        problem.check_limits()
+        w = update.w
+        if problem.algorithm.stabilise:
+            w = best.w + search.step_size * (w - best.w)
+        iterate = search.evaluate(w)
+        value = problem.regularization(w) + iterate.total + float(dot(point.v, w))
+        value = (value + point.constant) / n
+        if value < upper:
+            search.step_size = min(1.0, 1.5 * search.step_size)
+            search.best = best = iterate
+            upper = value
+        else:
+            search.step_size = max(SMALLEST_STEP_SIZE, 0.7 * search.step_size)
+        if upper - lower <= precision:
+            search.record(upper, lower, precision)
+            return best, False
+        is_repeated = proposed is not None and np.array_equal(update.w, proposed)
+        repeats = repeats + 1 if upper - lower == gap and is_repeated else 0
+        proposed = None if by_passes else update.w
+        # An imprecise model update proposes a similar w again: if the gap hardly
+        # changes, increase the precision. The limit matters for the paper's method,
+        # whose gap changes little for hundreds of passes.
+        share = (
+            coarsest if upper - lower <= 0.9 * gap else max(share / 2, FINEST_PRECISION)
+        )
+
+
+def _solve_exactly(
+    problem: Problem, bundle: Bundle, point: Point, tol: float
+) -> ModelUpdate:
+    """Solve the model update (line 9) to a mean precision of `tol`."""
+    began = time.perf_counter()
+    with single_threaded_blas():
+        update = solve_model_update(
+            bundle,
+            point.v,
+            problem.lam * problem.n,
+            problem.regulariser,
+            max(point.objective, 0.0) / problem.lam,
+            tol * problem.n,
+            problem.algorithm.solver,
+        )
+    bundle.prune(problem.algorithm.patience)
+    problem.costs.update_seconds += time.perf_counter() - began
+    problem.costs.fallbacks += update.fell_back
+    return update

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
+from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS
 from clew.learning.bounds import (
     Bundle,
     dual_value,
@@ -26,7 +26,8 @@ from clew.learning.bounds import (
     sum_rows_by_group,
 )
 from clew.learning.losses import LinearBounds, Loss
-from clew.learning.model_update import Regulariser, choose_solver
+from clew.learning.model_update import ModelUpdate, choose_solver
+from clew.learning.problem import Problem, sum_features
 from clew.learning.task import (
     Array,
     Indices,
@@ -119,7 +120,7 @@ class FrankWolfeState:
         self.last_value = np.inf
         """Estimate of the objective after the last pass."""
         self.v: Array
-        self.w: Array
+        self.w = np.zeros(bundle.n_features)
 
     @property
     def weights(self) -> Array:
@@ -290,25 +291,21 @@ TIGHTER = 0.6
 """Factor on the target if the certified gap was larger than the estimate."""
 
 
-def uses_stochastic_phase(
-    algorithm: Algorithm,
-    regulariser: Regulariser,
-    task: Task,
-    loss: Loss,
-    n_groups: int,
-) -> bool:
+def uses_stochastic_phase(problem: Problem, n_groups: int) -> bool:
     """Return whether a fit has a stochastic phase.
 
     By default it has one if the task has an online oracle. Batches pay only with many
     groups that each concern few of the weights.
     """
-    if regulariser == "l1" or algorithm.stochastic is False:
+    task = problem.task
+    algorithm = problem.algorithm
+    if problem.regulariser == "l1" or algorithm.stochastic is False:
         return False
     if algorithm.stochastic is True:
         return True
     if algorithm.solver == "interior-point":
         return False
-    if answers_one_at_a_time(task, loss) and n_groups == task.n_examples:
+    if answers_one_at_a_time(task, problem.loss) and n_groups == task.n_examples:
         return True
     by_ascent = choose_solver(algorithm.solver, task.n_features) == "ascent"
     is_large = task.is_online or task.n_features >= STOCHASTIC_WEIGHTS
@@ -327,100 +324,56 @@ def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
     return loss.penalty is Space.ALL and loss.margin == 0
 
 
-def knows_groups_in_advance(
-    algorithm: Algorithm,
-    regulariser: Regulariser,
-    task: Task,
-    loss: Loss,
-    reward: LinearBounds,
-) -> bool:
+def knows_groups_in_advance(problem: Problem, reward: LinearBounds) -> bool:
     """Return whether the groups are known before the first evaluation of C.
 
     If so, a stochastic phase can start at once.
     """
+    algorithm = problem.algorithm
     base = sp.csr_array(reward.features)
-    online = answers_one_at_a_time(task, loss)
+    online = answers_one_at_a_time(problem.task, problem.loss)
     fits = algorithm.groups == "auto" and fits_in_memory(
-        task.n_examples, base, algorithm.memory, online
+        problem.n, base, algorithm.memory, online
     )
-    phased = uses_stochastic_phase(algorithm, regulariser, task, loss, task.n_examples)
-    return fits and loss.reward is not None and phased
+    has_reward = problem.loss.reward is not None
+    return fits and has_reward and uses_stochastic_phase(problem, problem.n)
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Callbacks of a stochastic phase into its fit."""
-
-    reward: Callable[[Array], LinearBounds]
-    """Evaluates R_n and its subgradients at w."""
-    passed: Callable[[float, float], None]
-    """Called after a pass with its share of the examples and its seconds."""
-    progress: Callable[[float, float, float], None]
-    """Called with estimated gap, lower bound and precision, as sums over examples."""
-    over: Callable[[], object]
-    """Returns a true value once a limit is reached."""
-
-
-class StochasticPhase:
+class FrankWolfe:
     """CCCP by Frank–Wolfe passes on a bundle; sums over examples, as in `cccp`."""
 
-    def __init__(
-        self,
-        task: Task,
-        loss: Loss,
-        lam: float,
-        algorithm: Algorithm,
-        bundle: Bundle,
-        evaluate: Evaluate,
-        watch: Watch,
-    ) -> None:
-        self.task = task
-        self.loss = loss
-        self.lam = lam
-        self.algorithm = algorithm
-        self.watch = watch
+    def __init__(self, problem: Problem, bundle: Bundle, start: Array) -> None:
+        self.problem = problem
         self.bundle = bundle
-        self.evaluate = evaluate
-        self.rng = np.random.default_rng(algorithm.random_state)
-        self.interrupted = self.fixed_reward = False
-        self.exhausted = False
-        """Whether passes no longer reduce the gap, so that exact updates pay."""
-        self.point: FrankWolfeState
+        self.start = start
+        self.rng = np.random.default_rng(problem.algorithm.random_state)
+        oracle = make_oracle(problem, bundle, start)
+        self.fixed_reward = oracle is not None and oracle.fixed_reward
+        self.point = FrankWolfeState(
+            bundle, problem.lam * problem.n, problem.penalty, oracle
+        )
+        self.point.w = bundle.arrange(start)
         self.constant = 0.0
-        self.start: Array
-        """Initial weights."""
+        """Constant of the linearized reward."""
         self.target = np.inf
         """Estimate at which passes end; below the precision if that was optimistic."""
+        self.exhausted = False
+        """Whether passes no longer reduce the gap, so that exact updates pay."""
 
-    def run(self, w: Array, reward: LinearBounds) -> Array:
-        """Run CCCP from w with the reward at w; return the last w.
-
-        After Ctrl-C, the current state is returned.
-        """
-        oracle = self._make_oracle(w)
-        if oracle is not None and len(self.bundle):
-            # bounds of an earlier fit may have other bases
-            self.bundle.relative_to(reward)
-        if self.loss.reward is not None:
-            self.bundle.start_at_base()
-        self.point = FrankWolfeState(self.bundle, self.lam, self.evaluate, oracle)
-        self.start = w
-        self.fixed_reward = oracle is not None and oracle.fixed_reward
-        try:
-            self._run_iterations(reward)
-        except KeyboardInterrupt:
-            self.interrupted = True
-        self.exhausted |= self.point.is_proximal
-        return self.point.weights
-
-    def _run_iterations(self, reward: LinearBounds) -> None:
+    def run(self, reward: LinearBounds) -> None:
         """Iterate CCCP until J falls by at most η, or until passes make no progress.
 
-        At full precision the dual value equals J to within the precision.
+        `reward` is R at the start. At full precision the dual value equals J to within
+        the precision.
         """
-        options = self.algorithm
-        n = self.task.n_examples
-        convex = self.fixed_reward or self.loss.reward is None
+        options = self.problem.algorithm
+        n = self.problem.n
+        if self.point.oracle is not None and len(self.bundle):
+            # bounds of an earlier fit may have other bases
+            self.bundle.relative_to(reward)
+        if self.problem.loss.reward is not None:
+            self.bundle.start_at_base()
+        convex = self.fixed_reward or self.problem.loss.reward is None
         precision = options.epsilon
         before = np.inf
         while True:
@@ -430,37 +383,33 @@ class StochasticPhase:
                 else options.tol
             )
             self.constant = -float(reward.offsets.sum())
-            self.point.set_linear_term(-np.asarray(reward.features.sum(axis=0)).ravel())
+            self.point.set_linear_term(-sum_features(reward))
             self.point.sweep_cached_bounds(precision * n, self.rng)
             self._run_passes(precision * n)
             value = self.point.last_value + self.constant
             settled = precision <= options.tol and (
                 convex or before - value <= options.eta * n
             )
-            if settled or self.exhausted or self.watch.over():
-                return
+            if settled or self.exhausted or self.problem.reached_limit():
+                break
             before = value
             w = self.point.weights
-            reward = self.watch.reward(w)
+            reward = self.problem.reward(w)
             if self.point.oracle is not None:
                 self.point.oracle.follow(self.bundle, w)
                 self.bundle.set_base(reward)
+        self.exhausted |= self.point.is_proximal
 
-    def update(self, v: Array, precision: float) -> tuple[Array, float]:
-        """Run passes on the current bundle to the given precision.
-
-        Returns
-        -------
-        w : ndarray of shape (n_features,)
-        lower_bound : float
-        """
+    def update_model(self, v: Array, precision: float) -> ModelUpdate:
+        """Run passes with the linear term v to the given precision."""
         self.target = min(TIGHTER * self.target, precision)
         self.point.set_linear_term(v)
         self._run_passes(self.target)
         self.exhausted |= self.target < FLOOR * precision or self.point.is_proximal
-        return self.point.weights, dual_value(
-            self.bundle, v, self.lam, self.bundle.alpha
+        lower = dual_value(
+            self.bundle, v, self.problem.lam * self.problem.n, self.bundle.alpha
         )
+        return ModelUpdate(self.point.weights, lower, 0.0)
 
     def run_passes_around(self, w: Array, v: Array) -> float:
         """Run passes from w on the bundle, and keep all bounds.
@@ -494,7 +443,7 @@ class StochasticPhase:
                 len(estimates) > WINDOW
                 and estimates[-1] > progress * estimates[-1 - WINDOW]
             )
-            if estimates[-1] <= precision or self.watch.over():
+            if estimates[-1] <= precision or self.problem.reached_limit():
                 return
             if self.exhausted:
                 if not self.point.add_proximal_term(self.start):
@@ -503,19 +452,28 @@ class StochasticPhase:
 
     def _run_pass(self, precision: float, drops: bool = True) -> None:
         """Run one pass and report it."""
+        n = self.problem.n
         began = time.perf_counter()
         share = self.point.run_pass(self.rng, drops)
-        if self.point.oracle is not None:  # batches are counted in `evaluate`
-            self.watch.passed(share, time.perf_counter() - began)
+        if self.point.oracle is not None:  # batches are counted by the problem
+            self.problem.count_inferences(share, time.perf_counter() - began)
+        estimate = self.point.estimate
         lower = self.point.last_value + self.constant
         if self.point.is_proximal:
-            lower -= self.point.estimate
-        self.watch.progress(self.point.estimate, lower, precision)
-
-    def _make_oracle(self, w: Array) -> OnlineOracle | None:
-        """Return the task's online oracle if loss and groups allow it."""
-        possible = (
-            answers_one_at_a_time(self.task, self.loss)
-            and self.bundle.n_groups == self.task.n_examples
+            lower -= estimate
+        self.problem.record(
+            self.bundle.added,
+            (lower + estimate) / n,
+            lower / n,
+            precision / n,
+            certified=False,
         )
-        return self.task.online(w, self.loss) if possible else None
+
+
+def make_oracle(problem: Problem, bundle: Bundle, w: Array) -> OnlineOracle | None:
+    """Return the task's online oracle if loss and groups allow it."""
+    task = problem.task
+    possible = (
+        answers_one_at_a_time(task, problem.loss) and bundle.n_groups == task.n_examples
+    )
+    return task.online(w, problem.loss) if possible else None

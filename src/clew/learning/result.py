@@ -164,7 +164,7 @@ def warn_if_not_converged(
             f"{tol:.3g}); "
             "the best weights so far were kept",
             NotConvergedWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     if inexactness > 0:
         warnings.warn(
@@ -172,5 +172,5 @@ def warn_if_not_converged(
             f"returned before by {inexactness:.3g}. "
             "The gap is not a certificate",
             InexactArgmaxWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
