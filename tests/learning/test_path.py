@@ -10,7 +10,7 @@ from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import learn
 from clew.learning.initialization import Initializer
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.path import fit_path, lambda_grid
+from clew.learning.path import Path, check_path, lambda_grid
 from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.base import CLPL
@@ -21,6 +21,12 @@ from .problems import GENERATORS, assignment_task, cases, chain_task, matchings
 BRIDGE = LOSSES["bridge"]
 
 
+def fit_path(task, lams, **options):
+    """Fit each λ from the strongest to the weakest."""
+    path = Path(task, BRIDGE, **options)
+    return [path.fit(lam) for lam in sorted(lams, reverse=True)]
+
+
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
 @sweep(10, 20)
@@ -29,8 +35,8 @@ def test_a_path_costs_less_than_its_fits_from_scratch(make, known, n):
     task = make(n=n, known=known)
     lams = lambda_grid(task, BRIDGE)
     exact = Algorithm(stochastic=False)
-    path = list(fit_path(task, BRIDGE, lams, algorithm=exact))
-    alone = [next(fit_path(task, BRIDGE, [lam], algorithm=exact)) for lam in lams]
+    path = fit_path(task, lams, algorithm=exact)
+    alone = [fit_path(task, [lam], algorithm=exact)[0] for lam in lams]
     assert all(result.converged for result in path)
     assert sum(result.passes for result in path) <= 0.8 * sum(
         result.passes for result in alone
@@ -40,7 +46,7 @@ def test_a_path_costs_less_than_its_fits_from_scratch(make, known, n):
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
 def test_a_path_finds_what_separate_fits_find_where_the_problem_is_convex(regulariser):
     task = assignment_task(n=8, known=1.0)
-    path = list(fit_path(task, BRIDGE, [0.01, 1.0, 0.1], regulariser=regulariser))
+    path = fit_path(task, [0.01, 1.0, 0.1], regulariser=regulariser)
     assert [result.lam for result in path] == [1.0, 0.1, 0.01]
     for result in path:
         alone = learn(task, BRIDGE, result.lam, regulariser=regulariser)
@@ -50,9 +56,9 @@ def test_a_path_finds_what_separate_fits_find_where_the_problem_is_convex(regula
 
 def test_later_fits_start_from_the_bounds_of_earlier_ones():
     task = assignment_task(n=8, known=1.0)
-    _, second = fit_path(task, BRIDGE, [0.1, 0.09])
+    _, second = fit_path(task, [0.1, 0.09])
     assert second.passes < learn(task, BRIDGE, 0.09).passes
-    (again,) = fit_path(task, BRIDGE, [0.09], warm_start=second)
+    (again,) = fit_path(task, [0.09], warm_start=second)
     assert again.passes <= 2
 
 
@@ -61,7 +67,7 @@ def test_a_start_on_the_annotated_parts_is_away_from_zero():
     w = Initializer(task, BRIDGE).weights_for(0.1)
     assert np.abs(w).max() > 0.01
     assert Initializer(assignment_task(n=8, known=1.0), BRIDGE).weights_for(0.1) is None
-    (result,) = fit_path(task, BRIDGE, [0.1])
+    (result,) = fit_path(task, [0.1])
     assert result.objective <= learn(task, BRIDGE, 0.1, start=w).objective + 2e-3
 
 
@@ -95,7 +101,7 @@ def test_the_grid_follows_the_scale_of_the_features():
 @pytest.mark.parametrize("lams", [[], [0.1, 0.0], [-1.0], [np.nan], [np.inf]])
 def test_a_path_of_other_than_positive_values_is_refused(lams):
     with pytest.raises(InputError, match="λ"):
-        list(fit_path(assignment_task(n=2), BRIDGE, lams))
+        check_path(lams)
 
 
 def test_a_grid_for_a_task_without_any_slope_is_still_one():

@@ -6,8 +6,7 @@ fit starts from the weights and bounds of the last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -118,52 +117,6 @@ class Path:
         return lam * regularisation(self.weights[lam], "l2") <= 1e-9 * abs(
             self.last.objective
         )
-
-
-def fit_path(
-    task: Task,
-    loss: Loss,
-    lams: Sequence[float],
-    *,
-    regulariser: Regulariser = "l2",
-    algorithm: Algorithm | None = None,
-    start: Array | None = None,
-    warm_start: Result | None = None,
-    patience: int = 6,
-    callback: Callback | None = None,
-) -> Iterator[Result]:
-    """Fit every λ from the strongest to the weakest on shared bounds.
-
-    Parameters
-    ----------
-    task : Task
-    loss : Loss
-    lams : sequence of float
-    regulariser : "l2" or "l1"
-    algorithm : Algorithm, optional
-    start : ndarray of shape (n_features,), optional
-    warm_start : Result, optional
-    patience : int
-        Factor on the algorithm's patience: a bound that is inactive at this λ may be
-        needed at the next one, and keeping it is cheaper than another pass.
-    callback : callable, optional
-
-    Yields
-    ------
-    result : Result
-    """
-    algorithm = algorithm or Algorithm()
-    path = Path(
-        task,
-        loss,
-        regulariser=regulariser,
-        algorithm=replace(algorithm, patience=patience * algorithm.patience),
-        start=start,
-        warm_start=warm_start,
-        callback=callback,
-    )
-    for lam in check_path(lams):
-        yield path.fit(lam)
 
 
 def check_path(lams: Sequence[float]) -> list[float]:
