@@ -87,12 +87,8 @@ def make_groups(
     count = n_examples
     while True:
         group_of = _assign_consecutive_groups(n_examples, count)
-        n_bytes = (
-            PEAK
-            * EXPECTED_BOUNDS
-            * (ENTRY_BYTES * _count_entries(plane, group_of) + BOUND_BYTES * count)
-        )
-        if n_bytes <= memory or count == 1:
+        entries = sum_rows_by_group(sp.csr_array(plane), group_of).nnz
+        if _expect_bytes(entries, count) <= memory or count == 1:
             return group_of
         count = (count + 1) // 2
 
@@ -115,20 +111,18 @@ def fits_in_memory(
         Whether the argmax handles one example at a time.
     """
     entries = 2 * int(base.nnz) * (ONLINE_SHARE if online else 1.0)
-    return (
-        PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * entries + BOUND_BYTES * n_examples)
-        <= memory
-    )
+    return _expect_bytes(entries, n_examples) <= memory
+
+
+def _expect_bytes(n_entries: float, n_groups: int) -> float:
+    """Return the peak memory of EXPECTED_BOUNDS bounds with these entries in all."""
+    n_bytes = ENTRY_BYTES * n_entries + BOUND_BYTES * n_groups
+    return PEAK * EXPECTED_BOUNDS * n_bytes
 
 
 def _assign_consecutive_groups(n_examples: int, count: int) -> Indices:
     """Assign consecutive examples to `count` groups."""
     return (np.arange(n_examples) * count) // n_examples
-
-
-def _count_entries(plane: Matrix, group_of: Indices) -> int:
-    """Count the entries of the rows' sums by group."""
-    return int(sum_rows_by_group(sp.csr_array(plane), group_of).nnz)
 
 
 def sum_rows_by_group(rows: Matrix, group_of: Indices) -> Matrix:
