@@ -178,11 +178,14 @@ class ExperimentData:
         self, annotations: Annotations
     ) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
         """Return inputs and annotations of the annotated frame pairs."""
-        drawn = [example.with_annotations(annotations) for example in self.all_examples]
-        used = [example for example in drawn if example.annotated]
-        return [example.program for example in used], [
-            example.annotated for example in used
-        ]
+        programs, labels = [], []
+        for example in self.all_examples:
+            of_pair = annotations.select_frame(example.pair.a.frame)
+            annotated = example.pair.find_annotated(of_pair)
+            if annotated:
+                programs.append(example.program)
+                labels.append(annotated)
+        return programs, labels
 
 
 def draw_start_near_zero(n_features: int, draw: int) -> Array:

@@ -132,13 +132,6 @@ def test_the_events_of_cells_are_found_by_their_frames_and_sides():
     assert found.tolist() == [[0, -1, 0, -1], [1, -1, -1, 1], [-1, -1, 2, -1]]
 
 
-def test_annotations_are_contradicted_by_what_is_not_there_and_by_what_is():
-    move, ends = (0, Event.MOVE, [1], [1]), (0, Event.DISAPPEAR, [2], [])
-    told = Annotations.of(EventTable.of([move, ends, move]), [True, True, False])
-    assert told.contradicted_by(EventTable.of([move])).tolist() == [False, True, True]
-    assert told.contradicted_by(EventTable.empty()).tolist() == [True, True, False]
-
-
 def test_index_tells_huge_labels_apart():
     huge = 2**63 - 1
     rows = [

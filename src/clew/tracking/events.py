@@ -504,11 +504,6 @@ class Annotations:
         pairwise = self.to_pairwise()
         return pairwise[pairwise.events.frame == frame]
 
-    def contradicted_by(self, events: EventTable) -> Mask:
-        """(n,) annotations that are wrong if exactly these events happened."""
-        is_predicted = np.isin(self.events.row_keys(), events.row_keys())
-        return np.asarray(is_predicted != self.happened)
-
     def content_key(self) -> bytes:
         """A value that is equal exactly for equal annotations in any order."""
         keys = self.events.row_keys()

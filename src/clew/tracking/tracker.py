@@ -326,7 +326,7 @@ class Tracker(Parametrized):
                 source, profile, prior, table.happened_kinds(), executor
             )
             learned_kinds.append(self.event_kinds_)
-            by_movie.append(build_examples(builder, table, prior))
+            by_movie.append(build_examples(builder, table))
         examples = [example for examples in by_movie for example in examples]
         basis = make_basis(prior, names, mean_annotated_features(examples))
         self.svm_ = StructuredSVM(
@@ -348,7 +348,7 @@ class Tracker(Parametrized):
         )
         self.groups_ = groups
         self.feature_names_ = names
-        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior, basis)
+        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior)
         w = self.svm_.coef_ if self.improved_ else initial_weights(prior)
         self.coef_ = basis @ w
         self.result_ = self.svm_.result_

@@ -405,15 +405,6 @@ def repair_links(links: MovieLinks, annotations: Annotations | None) -> MovieLin
     return repair_torn_masks(links, fixed_sources[:-1], fixed_targets[:-1])
 
 
-def repair_events(source: Source, solutions: Sequence[PairSolution]) -> EventTable:
-    """Return the events of consecutive frame pairs, with torn masks repaired."""
-    frames = range(solutions[0].frame, solutions[-1].frame + 2)
-    block = SolvedBlock.of(source, frames, solutions)
-    links = repair_links(join_blocks([block]), None)
-    moves = links.list_moves()
-    return NodeEvents.join([moves, links.others]).table(links.label)
-
-
 def build_lineage(
     source: Source,
     solutions: Sequence[PairSolution],

@@ -1,30 +1,22 @@
 """Training examples: each annotated frame pair is a 0/1 program, partially annotated.
 
 `Tracker.fit`, the annotation page and the experiments learn from these.
-
-Some annotations contradict a frame pair and are explained by the pairs around it: a
-mask that is torn for one frame parts and merges between two frames, and over three of
-them its cell moves on. Weights that learn that move from the torn frame pair take
-splits for moves elsewhere. Such annotations are not learned from, but learned weights
-are judged by them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import scipy.sparse as sp
 
-from clew.learning.task import Array, Mask
+from clew.learning.task import Array
 from clew.models.binary_program import BinaryProgram, Program
 from clew.tracking.assignment.assignment import make_program
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
-from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage.build import repair_events
-from clew.tracking.solve import solve_pairs
+from clew.tracking.events import Annotations, Event
 
 if TYPE_CHECKING:
     from clew.estimators.svm import StructuredSVM
@@ -39,39 +31,6 @@ fit begins at the weights of the λ before, so that the first, which hardly leav
 prior, decides which local minimum the others are in."""
 
 
-class ContextPrediction(NamedTuple):
-    """Events that weights predict for a frame pair."""
-
-    alone: EventTable
-    """By the frame pair itself."""
-    in_context: EventTable
-    """By the pairs before and after it too; events of all three."""
-
-
-def predict_in_context(
-    builder: FramePairBuilder, w: Array, frame: int
-) -> ContextPrediction:
-    """Predict the events of a frame pair, alone and together with its neighbors."""
-    frames = range(max(frame - 1, 0), min(frame + 2, len(builder)))
-    solutions = solve_pairs(builder, w, frames)
-    alone = solutions[frames.index(frame)].events
-    return ContextPrediction(alone, repair_events(builder.source, solutions))
-
-
-@dataclass(frozen=True)
-class ExplainedAnnotations:
-    """Annotations of a frame pair that only its neighbors explain."""
-
-    builder: FramePairBuilder
-    frame: int
-    annotations: Annotations
-
-    def count_mistakes(self, w: Array) -> int:
-        """Return how many of them weights `w`, (d,), do not explain."""
-        prediction = predict_in_context(self.builder, w, self.frame)
-        return int(self.annotations.contradicted_by(prediction.in_context).sum())
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingExample:
     """An input x with its partial annotation y*."""
@@ -81,8 +40,6 @@ class TrainingExample:
     """A variable for each candidate."""
     annotated: dict[int, int]
     """{candidate: 1 if it happened, 0 if not}."""
-    explained: ExplainedAnnotations | None = field(default=None, kw_only=True)
-    """Annotations that are not learned from, since the frames around explain them."""
 
     @classmethod
     def of(cls, pair: FramePair, annotations: Annotations) -> Self:
@@ -97,68 +54,17 @@ class TrainingExample:
             (row in chosen) != happened for row, happened in self.annotated.items()
         )
 
-    def without_explained(
-        self, builder: FramePairBuilder, annotations: Annotations, w: Array
-    ) -> Self:
-        """Leave out annotations that weights `w` explain by the frames around.
-
-        Parameters
-        ----------
-        builder : FramePairBuilder
-        annotations : Annotations
-            All of this frame pair.
-        w : ndarray of shape (d,)
-
-        Returns
-        -------
-        TrainingExample
-        """
-        if not self.count_mistakes(w):
-            return self
-        frame = self.pair.a.frame
-        prediction = predict_in_context(builder, w, frame)
-        is_explained: Mask = annotations.contradicted_by(prediction.alone)
-        is_explained = is_explained & ~annotations.contradicted_by(
-            prediction.in_context
-        )
-        if not is_explained.any():
-            return self
-        return replace(
-            self,
-            annotated=self.pair.find_annotated(annotations[~is_explained]),
-            explained=ExplainedAnnotations(builder, frame, annotations[is_explained]),
-        )
-
-    def with_annotations(self, annotations: Annotations) -> Self:
-        """Return the same input with other annotations of the movie."""
-        of_pair = annotations.select_frame(self.pair.a.frame)
-        return replace(self, annotated=self.pair.find_annotated(of_pair))
-
 
 def build_examples(
-    builder: FramePairBuilder,
-    annotations: Annotations,
-    prior: Array | None = None,
+    builder: FramePairBuilder, annotations: Annotations
 ) -> list[TrainingExample]:
-    """Return one example for each annotated frame pair.
-
-    Annotations that the prior explains by more than a frame pair are not learned from,
-    unless nothing else is annotated.
-    """
-    of_pairs = [
-        annotations.select_frame(frame) for frame in annotations.annotated_frames()
-    ]
-    examples = [
-        TrainingExample.of(builder.build(frame, of_pair.events), of_pair)
-        for frame, of_pair in zip(annotations.annotated_frames(), of_pairs, strict=True)
-    ]
-    if prior is None:
-        return examples
-    learnable = [
-        example.without_explained(builder, of_pair, prior)
-        for example, of_pair in zip(examples, of_pairs, strict=True)
-    ]
-    return learnable if any(item.annotated for item in learnable) else examples
+    """Return one example for each annotated frame pair."""
+    examples = []
+    for frame in annotations.annotated_frames():
+        of_pair = annotations.select_frame(frame)
+        pair = builder.build(frame, of_pair.events)
+        examples.append(TrainingExample.of(pair, of_pair))
+    return examples
 
 
 def change_basis(program: Program, basis: Any) -> Program:
@@ -201,7 +107,6 @@ def beats_prior(
     learner: StructuredSVM,
     examples: Sequence[TrainingExample],
     prior: Array,
-    basis: Any,
 ) -> bool:
     """Whether learned weights make fewer mistakes on held-out annotations.
 
@@ -214,13 +119,8 @@ def beats_prior(
     point = find_chosen_point(learner)
     if point is None:
         return True
-    lost = sum(
-        example.explained.count_mistakes(basis @ learner.coef_)
-        for example in examples
-        if example.explained is not None
-    )
     of_prior = sum(example.count_mistakes(prior) for example in examples)
-    return bool(point.losses.sum() + lost < of_prior)
+    return bool(point.losses.sum() < of_prior)
 
 
 def find_chosen_point(learner: StructuredSVM) -> PathPoint | None:
