@@ -122,6 +122,8 @@ class FoundCell(NamedTuple):
     """A missing cell that was found in a frame."""
 
     patch: Patch
+    place: Array
+    """In pixels."""
     correlation: float
     """Of the image with the looks of the cell before and after the gap."""
     contrast: float
@@ -176,7 +178,8 @@ def fill_gaps(
     if movie is None:
         corner = (0,) * ndim
         patch = Patch(0, corner, np.zeros(corner, bool))
-        found = [FoundCell(patch, 0.0, 1.0, 0.0)] * len(missing.frame)
+        nowhere = np.zeros(ndim)
+        found = [FoundCell(patch, nowhere, 0.0, 1.0, 0.0)] * len(missing.frame)
     else:
         found = _find_shapes(movie, links, gaps, missing, map_function)
         if movie.images is not None and len(gaps):
@@ -474,25 +477,52 @@ def _fill_frame(job: tuple[Movie, int, list[_Request]]) -> list[FoundCell | None
     image = movie.image(t)
     cells: list[FoundCell | None] = []
     for request in requests:
-        place = request.place
-        correlation = 0.0
-        if image is not None:
-            place, correlation = find_place(request.templates, place, image)
-        shape = place_mask(request.unite_masks(), place, free)
-        if shape is None:
-            cells.append(None)
-            continue
-        contrast = 1.0
-        visibility = 0.0
-        if image is not None:
-            ends = (request.before, request.after)
-            contrast, visibility = compare_contrast(ends, shape, image, free)
-        shape.claim(free)
-        cells.append(FoundCell(shape, correlation, contrast, visibility))
+        whole = request.unite_masks()
+        cell = find_cell(request.templates, whole, request.place, image, free)
+        if cell is not None:
+            cell.patch.claim(free)
+        cells.append(cell)
     return cells
 
 
-def compare_contrast(
+def find_cell(
+    templates: Sequence[tuple[Template, float]],
+    whole: Template,
+    near: Array,
+    image: NDArray[Any] | None,
+    free: Mask,
+) -> FoundCell | None:
+    """Find a missing cell in a frame; None if there is no room for it.
+
+    Parameters
+    ----------
+    templates : sequence of (Template, float)
+        The cell in other frames, with weights whose sum is one.
+    whole : Template
+        With the mask of the cell.
+    near : ndarray of shape (ndim,)
+        Where it is expected, in pixels.
+    image : ndarray or None
+        Without one, the cell is where it is expected.
+    free : ndarray of bool
+        Pixels that belong to no other cell.
+    """
+    place = near
+    correlation = 0.0
+    if image is not None:
+        place, correlation = find_place(templates, near, image)
+    patch = place_mask(whole, place, free)
+    if patch is None:
+        return None
+    contrast = 1.0
+    visibility = 0.0
+    if image is not None:
+        ends = [template for template, _ in templates]
+        contrast, visibility = _compare_contrast(ends, patch, image, free)
+    return FoundCell(patch, place, correlation, contrast, visibility)
+
+
+def _compare_contrast(
     ends: Sequence[Template], patch: Patch, image: NDArray[Any], free: Mask
 ) -> tuple[float, float]:
     """Contrast of a cell over that before and after, and the visibility of these."""

@@ -26,11 +26,9 @@ from clew.tracking.lineage.fill import (
     Template,
     add_masks,
     add_recovered,
-    compare_contrast,
     cut_templates,
-    find_place,
+    find_cell,
     number_cells,
-    place_mask,
 )
 from clew.tracking.lineage.gaps import (
     Field,
@@ -141,11 +139,10 @@ class FollowJob:
         trail = self.trails[row]
         last = seen[-1].place if seen else template.center
         near = last + trail.steps[len(seen)]
-        place, correlation = find_place([(template, 1.0)], near, image)
-        patch = place_mask(template, place, free)
-        if patch is None:
+        cell = find_cell([(template, 1.0)], template, near, image, free)
+        if cell is None:
             return None
-        contrast, _ = compare_contrast([template], patch, image, free)
+        patch = cell.patch
         spacing = np.array(self.movie.spacing)
         filled = np.argwhere(patch.mask) + patch.corner
         low_end = (filled.min(axis=0) - 0.5) * spacing
@@ -155,9 +152,9 @@ class FollowJob:
             **trail.context,
             **self.field.describe(float(depth)),
             "frames": float(np.log(len(seen) + 1)),
-            "least correlation": correlation,
-            "least contrast": contrast,
-            "odd contrast": abs(contrast - 1),
+            "least correlation": cell.correlation,
+            "least contrast": cell.contrast,
+            "odd contrast": abs(cell.contrast - 1),
             "room": float(patch.mask.sum() / template.mask.sum()),
         }
         if seen:
@@ -169,7 +166,7 @@ class FollowJob:
             score = min(score, seen[-1].score if seen else np.inf)
             if score <= 0:
                 return None
-        return Sighting(patch, place, features, score)
+        return Sighting(patch, cell.place, features, score)
 
 
 def compute_score(weights: Mapping[str, float], features: Mapping[str, float]) -> float:
