@@ -35,7 +35,8 @@ from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.lineage import fill, follow, gaps
 from clew.tracking.lineage.build import LEAST_PROBABILITY, insert_runs, join_events
 from clew.tracking.lineage.gaps import (
-    UNKNOWN_CHANGE,
+    INTENSITY,
+    SIZE,
     Field,
     GapCandidates,
     GapLinks,
@@ -48,8 +49,7 @@ from clew.tracking.tracker import Tracker
 from clew.tracking.training import generic_weights
 
 TARGET = Path(generic_weights.__file__).with_name(gaps.FILE)
-UNMEASURED = ((), ("intensity",), ("size", "intensity"))
-"""Measurements that movies lack, as tables and movies without images do."""
+GROUPS = (frozenset(), frozenset({SIZE}), frozenset({SIZE, INTENSITY}))
 REGULARIZATION = 10.0
 RATE = "rate of holes"
 """The logarithm of a prior: its weight is 1."""
@@ -76,15 +76,10 @@ class Sample:
         wanted = found.source.astype(np.int64) * n + found.target
         return order[np.searchsorted(keys[order], wanted)]
 
-    def hide(self, unmeasured: Any) -> dict[str, Any]:
-        """The features of a movie that lacks some measurements."""
-        unknown = np.full(len(self.right), UNKNOWN_CHANGE)
-        return dict(self.candidates.features) | dict.fromkeys(unmeasured, unknown)
-
-    def choose(self, unmeasured: Any, weights: GapWeights, least: float) -> Any:
+    def choose(self, groups: frozenset[str], weights: GapWeights, least: float) -> Any:
         """The gaps that weights close."""
         offset = float(logit(least))
-        score = weights.score(self.hide(unmeasured))
+        score = weights.score(self.candidates.features, groups)
         rows = np.flatnonzero(score > offset)
         return gaps._assign_gaps(self.candidates, score, rows, offset)
 
@@ -329,6 +324,11 @@ def fit(features: Any, right: Any, n_cells: Any = None) -> Any:
     return model.fit(features, right, n_cells).coef_[0]
 
 
+def names_of(groups: frozenset[str], names: list[str]) -> list[str]:
+    """Features that a movie with these measurements has."""
+    return [name for name in names if name not in {SIZE, INTENSITY} - groups]
+
+
 def collect_evidence(sample: Sample, found: GapLinks) -> Any:
     """What images show of gaps, (g, d)."""
     missing = fill._find_missing(sample.links, found)
@@ -355,24 +355,30 @@ def main() -> None:
                 n_right = int(sample.right[sample.known].sum())
                 print(kind, seed, len(sample.right), n_right, flush=True)
     names = list(samples[0].candidates.features)
-    tables = [
-        np.column_stack(list(sample.candidates.features.values()))[sample.known]
-        for sample in samples
-    ]
-    answers = [sample.right[sample.known] for sample in samples]
+    content = []
     left_out = {}
-    for kind in options.kinds:
-        train = [k for k, item in enumerate(samples) if item.kind != kind]
-        w = fit(
-            np.concatenate([tables[k] for k in train]),
-            np.concatenate([answers[k] for k in train]),
-        )
-        left_out[kind] = GapWeights(dict(zip(names, w.tolist(), strict=True)), {}, {})
-        for unmeasured in UNMEASURED:
-            report(kind, unmeasured, samples, left_out[kind])
-    w = fit(np.concatenate(tables), np.concatenate(answers))
-    link = dict(zip(names, w.round(4).tolist(), strict=True))
-    print(link)
+    for groups in GROUPS:
+        chosen = names_of(groups, names)
+        tables = [
+            np.column_stack([item.candidates.features[name] for name in chosen])[
+                item.known
+            ]
+            for item in samples
+        ]
+        answers = [item.right[item.known] for item in samples]
+        for kind in options.kinds:
+            train = [k for k, item in enumerate(samples) if item.kind != kind]
+            w = fit(
+                np.concatenate([tables[k] for k in train]),
+                np.concatenate([answers[k] for k in train]),
+            )
+            by_name = dict(zip(chosen, w.tolist(), strict=True))
+            left_out[kind] = GapWeights({groups: by_name}, {}, {})
+            report(kind, groups, samples, left_out[kind])
+        w = fit(np.concatenate(tables), np.concatenate(answers))
+        weights_by_name = dict(zip(chosen, w.round(4).tolist(), strict=True))
+        print(sorted(groups), weights_by_name)
+        content.append({"groups": sorted(groups), "weights": weights_by_name})
     # Scores of weights that have not seen the kind, as for a movie of a new kind.
     seen = learn_evidence(samples, left_out, options.kinds)
     ends = [
@@ -382,7 +388,7 @@ def main() -> None:
         for kind in options.kinds
     ]
     followed = learn_to_follow(ends, options.kinds)
-    weights = {"link": link, "evidence": seen, "follow": followed}
+    weights = {"links": content, "evidence": seen, "follow": followed}
     TARGET.write_text(json.dumps(weights, indent=2) + "\n")
 
 
@@ -395,7 +401,7 @@ def learn_evidence(
     counts = []
     names: list[str] = []
     for sample in samples:
-        found = sample.choose((), left_out[sample.kind], LEAST_PROBABILITY)
+        found = sample.choose(GROUPS[-1], left_out[sample.kind], LEAST_PROBABILITY)
         table, names = collect_evidence(sample, found)
         rows = sample.find(found)
         known = sample.known[rows]
@@ -429,7 +435,7 @@ def learn_evidence(
 
 
 def report(
-    kind: str, unmeasured: Any, samples: list[Sample], weights: GapWeights
+    kind: str, groups: frozenset[str], samples: list[Sample], weights: GapWeights
 ) -> None:
     """Print how the assignment of a kind that was left out does."""
     n_chosen = n_right = n_true = 0
@@ -437,7 +443,7 @@ def report(
     for sample in samples:
         if sample.kind != kind:
             continue
-        found = sample.choose(unmeasured, weights, 0.5)
+        found = sample.choose(groups, weights, 0.5)
         rows = sample.find(found)
         known = sample.known[rows]
         n_chosen += int(known.sum())
@@ -445,7 +451,7 @@ def report(
         expected += float(found.probability[known].sum())
         n_true += int((sample.right & sample.known).sum())
     print(
-        f"  {kind} left out, without {sorted(unmeasured)}: {n_right} of {n_chosen} right "
+        f"  {kind} left out, {sorted(groups)}: {n_right} of {n_chosen} right "
         f"({n_right / max(n_chosen, 1):.1%}, expected {expected / max(n_chosen, 1):.1%}), "
         f"{n_right} of {n_true} found ({n_right / max(n_true, 1):.1%})",
         flush=True,

@@ -189,8 +189,8 @@ def test_scales_are_those_of_the_movie():
     links = links_of(grid(set(), frames=30))
     scales = measure_gap_scales(TrackLinks(links), 5)
     # Two draws of a normal distribution in 2D, of neighbors too: constant over time.
-    assert scales.reach == pytest.approx(scales.reach[0], rel=0.5)
-    assert 1.5 < scales.reach[0] < 6
+    assert scales.deviation == pytest.approx(scales.deviation[0], rel=0.5)
+    assert 0.5 < scales.deviation[0] < 3
     assert 15 < scales.spacing < 21
 
 

@@ -286,7 +286,7 @@ def find_trails(
         if not len(nodes):
             continue
         motion = measure_gap_scales(tracks, n_followed).motion
-        length = np.log(measure_run_length(tracks, nodes))
+        length = np.log(measure_run_length(tracks, nodes, forward=False))
         for t in np.unique(frame).tolist():
             rows = np.flatnonzero(frame == t)
             moved = motion.predict(tracks.predict_paths(t, nodes[rows], n_followed))

@@ -48,8 +48,8 @@ SMALLEST_CHANGE = 0.05
 """Lower bound of the typical change of the logarithm of a size."""
 N_STEPS = 3
 """Steps of a cell within which the rim of the field is near."""
-UNKNOWN_CHANGE = 1.3
-"""Feature of a measurement that a movie has not: the mean of pairs near even odds."""
+SIZE = "size"
+INTENSITY = "intensity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +93,9 @@ class GapLinks:
 
 
 class GapWeights(NamedTuple):
-    """Learned weights of gaps and ends."""
+    """Learned weights of the features of gaps, by the measurements that a movie has."""
 
-    link: Mapping[str, float]
-    """Of the features of an end and a beginning."""
+    by_groups: Mapping[frozenset[str], Mapping[str, float]]
     evidence: Mapping[str, float]
     """Of what images show, see `fill`."""
     follow: Mapping[str, float]
@@ -106,11 +105,15 @@ class GapWeights(NamedTuple):
     def generic(cls) -> Self:
         """Read the weights that come with clew."""
         content = load_generic(FILE)
-        return cls(content["link"], content["evidence"], content["follow"])
+        links = {
+            frozenset(item["groups"]): item["weights"] for item in content["links"]
+        }
+        return cls(links, content["evidence"], content["follow"])
 
-    def score(self, features: Mapping[str, Array]) -> Array:
+    def score(self, features: Mapping[str, Array], groups: frozenset[str]) -> Array:
         """Return the log odds of gaps, (n,)."""
-        terms = [weight * features[name] for name, weight in self.link.items()]
+        weights = self.by_groups[groups]
+        terms = [weight * features[name] for name, weight in weights.items()]
         return np.asarray(np.sum(terms, axis=0))
 
 
@@ -144,8 +147,10 @@ class GapScales:
     """How much unbroken tracks of a movie change over 1 to H frames."""
 
     motion: GapMotion
+    deviation: Array
+    """(H,) median distance from the predicted place."""
     reach: Array
-    """(H,) distance from the predicted place that few exceed."""
+    """(H,) distance that few exceed."""
     size: Array
     """(H,) median change of the logarithm of the volume."""
     intensity: Array
@@ -275,6 +280,7 @@ def measure_gap_scales(tracks: TrackLinks, horizon: int) -> GapScales:
         usual_look = float(np.median(np.abs(intensity))) or 1.0
     return GapScales(
         motion,
+        _quantiles(distance, known, 0.5, tiny, spacing / 8),
         _quantiles(distance, known, FAR_QUANTILE, tiny, spacing / 2),
         _quantiles(size, known, 0.5, SMALLEST_CHANGE, 0.2),
         _quantiles(look, known, 0.5, 1e-3 * usual_look, 0.2 * usual_look),
@@ -331,6 +337,8 @@ class GapCandidates:
     beginning_row: Indices
     features: Mapping[str, Array]
     """(p,) each."""
+    groups: frozenset[str]
+    """Measurements that the movie has: "size", "intensity"."""
 
     @property
     def source(self) -> NodeIds:
@@ -372,13 +380,20 @@ class GapCandidates:
         tracks = TrackLinks(links)
         longest = LONGEST_GAP if max_gap is None else max_gap
         longest = min(longest, links.n_frames - 2)
+        groups = frozenset(
+            name
+            for name, column in ((SIZE, "volume"), (INTENSITY, "intensity"))
+            if column in links.columns
+        )
+        if INTENSITY in groups and SIZE not in groups:
+            groups = frozenset()
         if longest < 1 or not len(ends) or not len(beginnings):
             none = np.zeros(0, np.intp)
-            return cls(ends, beginnings, none, none, {})
+            return cls(ends, beginnings, none, none, {}, groups)
         scales = measure_gap_scales(tracks, longest + 1)
         pairs = _find_pairs(tracks, scales, ends, beginnings, longest)
         features = _compute_features(tracks, scales, ends, beginnings, pairs)
-        return cls(ends, beginnings, pairs.end, pairs.beginning, features)
+        return cls(ends, beginnings, pairs.end, pairs.beginning, features, groups)
 
 
 class _Pairs(NamedTuple):
@@ -450,23 +465,27 @@ def _compute_features(
     n_beginnings = np.bincount(tracks.frame[beginnings], minlength=links.n_frames)
     share = (n_beginnings.sum() + 1) / max(len(links), 1)
     rims = (measure_rim(links, source), measure_rim(links, target))
+    frames = np.log(span - 1.0)
     features = {
         "bias": np.ones(len(source)),
+        "deviation": np.log1p((pairs.deviation / scales.deviation[scale]) ** 2),
         "chance": np.log(share * relative**ndim + 1e-4),
-        "frames": np.log(span - 1.0),
+        "frames": frames,
         "rim": np.maximum(*rims),
         "both at the rim": np.minimum(*rims),
-        "track before": np.log(measure_run_length(tracks, source)),
+        "frames at the rim": np.minimum(*rims) * frames,
+        "covered": _measure_cover(tracks, scales, source, target),
+        "track before": np.log(measure_run_length(tracks, source, forward=False)),
+        "track after": np.log(measure_run_length(tracks, target, forward=True)),
     }
-    unknown = np.full(len(source), UNKNOWN_CHANGE)
-    features |= {"size": unknown, "intensity": unknown}
     volume = links.columns.get("volume")
     if volume is not None:
-        growth = _log(volume[target]) - _log(volume[source])
-        features["size"] = np.log1p((growth / scales.size[scale]) ** 2)
+        change = np.abs(_log(volume[target]) - _log(volume[source]))
+        change = change / scales.size[scale]
+        features["size"] = np.log1p(change**2)
     intensity = links.columns.get("intensity")
     if intensity is not None:
-        change = (intensity[target] - intensity[source]) / scales.intensity[scale]
+        change = np.abs(intensity[target] - intensity[source]) / scales.intensity[scale]
         features["intensity"] = np.log1p(change**2)
     return features
 
@@ -538,17 +557,35 @@ class Field(NamedTuple):
 
 
 RUN_LENGTH = 8
-"""Frames over which a track before a gap is followed."""
+"""Frames over which a track before or after a gap is followed."""
 
 
-def measure_run_length(tracks: TrackLinks, nodes: NodeIds) -> Array:
-    """(n,) how many frames a track lasts up to nodes, at most `RUN_LENGTH`."""
-    before = np.append(tracks.predecessor, NO_NODE)
+def measure_run_length(tracks: TrackLinks, nodes: NodeIds, forward: bool) -> Array:
+    """(n,) how many frames a track lasts from nodes on, up to `RUN_LENGTH`."""
+    following = tracks.successor
+    if not forward:
+        following = np.append(tracks.predecessor, NO_NODE)
     length = np.ones(len(nodes))
     for _ in range(RUN_LENGTH - 1):
-        nodes = before[nodes]
+        nodes = following[nodes]
         length += nodes != NO_NODE
     return length
+
+
+def _measure_cover(
+    tracks: TrackLinks, scales: GapScales, source: NodeIds, target: NodeIds
+) -> Array:
+    """(p,) distance of the middle of gaps to the nearest cell, in spacings, up to 2."""
+    middle = (tracks.position[source] + tracks.position[target]) / 2
+    frame = (tracks.frame[source] + tracks.frame[target]) // 2
+    distance = np.full(len(source), 2.0)
+    for t in np.unique(frame).tolist():
+        nodes = tracks.nodes_in(t)
+        rows = np.flatnonzero(frame == t)
+        if len(nodes):
+            near = cKDTree(tracks.position[nodes]).query(middle[rows])[0]
+            distance[rows] = np.minimum(near / scales.spacing, 2.0)
+    return distance
 
 
 def find_gaps(
@@ -587,7 +624,7 @@ def find_gaps(
     if not len(candidates.end_row):
         return known
     weights = GapWeights.generic() if weights is None else weights
-    score = weights.score(candidates.features)
+    score = weights.score(candidates.features, candidates.groups)
     offset = float(logit(least_probability))
     keep = score > offset
     if forbidden:
