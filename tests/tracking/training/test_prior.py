@@ -13,6 +13,8 @@ from clew.tracking.profile import REQUIRED_KINDS
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.generic_weights import (
     GENERIC,
+    GENERIC_SETS,
+    VARIANTS,
     generic_weights,
     weights_by_name,
 )
@@ -32,6 +34,15 @@ def test_the_generic_weights_say_something_of_every_event():
             values = [w for name, w in weights.items() if name.startswith(f"{event}: ")]
             assert np.isfinite(values).all()
             assert any(values)
+
+
+@pytest.mark.parametrize("name", GENERIC)
+def test_each_generic_set_has_a_weight_of_each_feature_of_its_movies(name):
+    """`weights_by_name` knows a generic tracker by its having the weights of a set."""
+    expected = feature_names(GENERIC_SETS[VARIANTS.get(name, name)])
+    lacking = [one for one in expected if one not in GENERIC[name]]
+    assert not lacking, f"add them to '{name}' in generic_weights.json, at 0.0"
+    assert GENERIC[name].keys() == set(expected)
 
 
 def test_weights_go_by_name():

@@ -4,9 +4,13 @@ All features are dimensionless and of order 1, since one regularizer treats all 
 alike. A feature whose measurements a movie lacks is left out. Columns of a user, such as a
 score of a network, have features of their cells and links.
 
+A feature is computed before anything is predicted: it knows the candidates of its frame
+pair, but not which of them happen. "Near a dividing cell" is no feature, "near another
+mother of a candidate division" is one.
+
 To add a feature, say to divisions:
 
-1. Add a line to the table `DIVIDE` below: a name, a function that takes the view of all
+1. Add a row to the table `DIVIDE` below, like this one: a name, a function that takes the view of all
    candidate divisions (a `FamilyView`, see `event_views.py`) and returns (n,) values,
    and the groups of measurements that it needs (`GROUPS` in `detections.py`)::
 
@@ -17,9 +21,10 @@ To add a feature, say to divisions:
        ),
 
    A quantity that no view has yet becomes a property of the view.
-2. Add ``"divide: size of the mother": 0.0`` to the weights in
-   `training/generic_weights.json`. `Tracker.fit` learns the weight from annotations
-   right away; `benchmarks/generic_weights.py` learns the generic weights again.
+2. Add ``"divide: size of the mother": 0.0`` to each set of weights in
+   `training/generic_weights.json` whose movies have these measurements; a test names
+   the sets that lack it. `Tracker.fit` learns the weight from annotations right away;
+   `benchmarks/generic_weights.py` learns the generic weights again.
 3. Add a small scene with a known value to `test_feature_values_of_small_scenes` in
    `tests/tracking/candidates/test_features.py`. The tests there check every feature:
    finite, of order 1, independent of units.
