@@ -27,6 +27,7 @@ from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
     ENDS,
+    INTERVAL,
     MAX_MARGIN,
     Calibration,
     MovieMargins,
@@ -246,7 +247,7 @@ def held_by(expected: Sequence_[tuple[Array, int]], spread: float) -> float:
 
 
 def calibrate(judged: list[Judged]) -> Calibration:
-    """The scaling from all kinds; with its spread the interval holds 90 of 100 movies of kinds left out."""
+    """The scaling from all kinds; with its spread the interval holds a share `INTERVAL` of movies of kinds left out."""
     tried: list[tuple[Array, int]] = []
     for kind in sorted({each.kind for each in judged}):
         others = platt([each for each in judged if each.kind != kind])
@@ -256,7 +257,7 @@ def calibrate(judged: list[Judged]) -> Calibration:
             if each.kind == kind
         ]
     spread = next(
-        (s for s in np.arange(0.05, 2.0, 0.01) if held_by(tried, s) >= 0.9), 2.0
+        (s for s in np.arange(0.05, 2.0, 0.01) if held_by(tried, s) >= INTERVAL), 2.0
     )
     return replace(platt(judged), spread=float(spread))
 

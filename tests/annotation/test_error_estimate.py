@@ -17,6 +17,7 @@ from clew.annotation.error_estimate import (
     log_odds,
 )
 from clew.tracking.events import Event
+from clew.tracking.training.calibration import INTERVAL
 
 from ..helpers.effort import examples
 
@@ -95,7 +96,7 @@ def test_the_interval_holds_the_number_as_often_as_it_says():
         )  # the other one of two has the same doubt
         found = estimate_wrong_events(moves(probability), probability, given)
         inside += found.low <= 2 * wrong[left].sum() <= found.high
-    assert 0.84 <= inside / 300 <= 0.99
+    assert INTERVAL - 0.06 <= inside / 300 <= INTERVAL + 0.09
 
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.floats(0.1, 10))

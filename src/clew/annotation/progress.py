@@ -46,7 +46,7 @@ class Progress:
         self.curve: list[Point] = store.get_setting(CURVE, [])
 
     def estimate_errors(self, target: int = 0) -> dict[str, Any] | None:
-        """Return about how many events are wrong, with a 90 % interval.
+        """Return about how many events are wrong, with an interval.
 
         Parameters
         ----------

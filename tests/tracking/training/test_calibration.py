@@ -1,6 +1,8 @@
 """From margins to probabilities, and how many events are expected to be wrong."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -15,6 +17,7 @@ from clew.tracking.lineage.build import build_lineage
 from clew.tracking.solve import PairSolution, mark_torn_events
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
+    INTERVAL,
     SMALL_MARGIN,
     Calibration,
     MovieMargins,
@@ -23,6 +26,7 @@ from clew.tracking.training.calibration import (
 
 from ...helpers.tracking import solve_one
 
+ROOT = Path(__file__).parents[3]
 KINDS = np.array([int(event) for event in Event], dtype=np.int8)
 
 
@@ -252,16 +256,34 @@ def test_the_expected_number_is_the_sum_of_the_doubts():
     assert found.n_events == 3
     sd = np.sqrt(0.25 + 0.09)
     assert found.low == 0.0
-    assert found.high == pytest.approx(0.6 + NormalDist().inv_cdf(0.95) * sd)
+    z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
+    assert found.high == pytest.approx(0.6 + z * sd)
     many = expected_wrong(np.full(20000, 0.5), spread=0.0)
-    assert (
-        str(many)
-        == "about 10,000 of 20,000 events are wrong (90 % interval 9,884 to 10,116)"
+    low, high = (10_000 + sign * z * np.sqrt(5000) for sign in (-1, 1))
+    assert str(many) == (
+        f"about 10,000 of 20,000 events are wrong ({100 * INTERVAL:.0f} % interval "
+        f"{low:,.0f} to {high:,.0f})"
     )
     wider = expected_wrong(np.full(100, 0.9), spread=0.5)
     narrow = expected_wrong(np.full(100, 0.9), spread=0.0)
     assert wider.low < narrow.low < 10 < narrow.high < wider.high
-    assert str(narrow).startswith("about 10 of 100 events are wrong (90 % interval ")
+    assert str(narrow).startswith("about 10 of 100 events are wrong (")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/clew/app/static/index.html",
+        "src/clew/app/static/panels.js",
+        "docs/annotate.md",
+        "docs/first-movie.md",
+        "docs/how-tracking-works.md",
+    ],
+)
+def test_the_page_and_the_guides_name_the_interval(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    said = set(re.findall(r"(\d+) % interval", text))
+    assert said == {f"{100 * INTERVAL:.0f}"}
 
 
 def test_without_events_nothing_is_wrong():

@@ -21,8 +21,7 @@ the weights. Besides the margin, five things matter on every kind of cells:
   follows the mean of the small margins of the movie's moves.
 
 The coefficients come with clew. They were fitted on simulated movies of every kind that
-the generic weights were not learned from, by benchmarks/wrong_events.py. `spread` is
-the error of the expected number of wrong events on kinds left out.
+the generic weights were not learned from, by benchmarks/wrong_events.py.
 """
 
 from __future__ import annotations
@@ -64,7 +63,8 @@ SHARED_ODDS = ((Event.DIVIDE,), (Event.SPLIT, Event.MERGE))
 INTERVAL = 0.9
 """Probability of the interval of the number of wrong events, in all estimates.
 
-The page writes it too: `app/static/index.html` and `panels.js`."""
+The page and the guides write it too; a test names the files. The stored `SPREAD` was
+fitted for 0.9: benchmarks/wrong_events.py fits it again."""
 Z_SCORE = float(ndtri((1 + INTERVAL) / 2))
 """Standard deviations on either side that hold `INTERVAL` of a normal distribution."""
 
@@ -140,7 +140,9 @@ class Calibration:
     intercept: Array
     """(9,) by kind of event."""
     spread: float
-    """Standard deviation of log(expected / true number of wrong events)."""
+    """Standard deviation of log(expected / true number of wrong events), as if normal.
+
+    It is the least one whose `INTERVAL` holds for that share of movies left out."""
     growth: float = 0.0
     """Coefficient of `MovieMargins.steepness` in the slope."""
     share: float = 0.0
