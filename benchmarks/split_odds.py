@@ -4,8 +4,8 @@
 
 Every event with one source and two targets that generic weights find in simulated movies, and that is a true split or
 a true division, is a row: its lead by scores, whether cells merged into its source before, and the rank of its smaller
-part (`linking/counts.py`). The table has the log loss and the mistakes of logistic regressions that were fitted to the
-other kinds, without ranks and with them. `--write` puts the one of all kinds into src/clew/tracking/training/generic_weights.py.
+part (`lineage/splits.py`). The table has the log loss and the mistakes of logistic regressions that were fitted to the
+other kinds, without ranks and with them. `--write` puts the one of all kinds into generic_weights.json.
 """
 
 from __future__ import annotations

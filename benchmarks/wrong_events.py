@@ -6,9 +6,9 @@
 Movies of each simulated kind are drawn at random and tracked with the generic weights. For each kind, the calibration
 is fitted to the movies of all other kinds and tried on movies of this kind: on those that the others were fitted with,
 by which `spread` and the form of the calibration were chosen, and on fresh ones, by which nothing was. Both with
-margins and kinds of events alone, and with all that `probability.py` looks at. `--test` adds real sequences with a
+margins and kinds of events alone, and with all that `calibration.py` looks at. `--test` adds real sequences with a
 truth beside them, tried with the calibration from all kinds. `--write` puts that into
-src/clew/tracking/training/generic_weights.py. With `--weights` the weights, too, are learned without the kind that is tried.
+generic_weights.json. With `--weights` the weights, too, are learned without the kind that is tried.
 
 With `--learned` weights are learned from a share of each movie's events, or from so many, drawn at random, and events
 that nobody annotated are judged: by the generic calibration, and as held-out annotations have changed it. Gains of the

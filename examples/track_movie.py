@@ -1,7 +1,7 @@
 """Track a movie from Python: learn from a few annotated events, track, look at what is least certain, write it all.
 
 Run it with `python examples/track_movie.py` for a simulated movie, or `python examples/track_movie.py data/01 some.csv`
-for one of yours with its annotations (see docs/tracking.md). Results go to ./tracked.
+for one of yours with its annotations (see docs/train-evaluate.md). Results go to ./tracked.
 """
 
 from __future__ import annotations

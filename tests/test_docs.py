@@ -106,6 +106,30 @@ def test_inner_products_in_docstrings_are_no_tags():
     assert found == {}, "write ⟨w, φ⟩"
 
 
+def test_files_that_documents_and_docstrings_name_exist():
+    """NOTES.md and CHANGELOG.md tell of what was, and may name what is gone."""
+    folders = ("src", "tests", "benchmarks", "examples", "docs", "paper", "scripts")
+    code = [
+        path.relative_to(ROOT).as_posix()
+        for name in folders
+        for path in (ROOT / name).rglob("*")
+        if path.suffix in {".py", ".md", ".js"}
+    ]
+    readers = [path for path in code if path != "benchmarks/NOTES.md"]
+    readers = [path for path in readers if not path.startswith("tests/app/")]
+    readers += ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+    # a folder and a file, neither part of an address or a placeholder
+    named = re.compile(r"(?<![\w./:<>{}…%-])[\w-]+(?:/[\w-]+)+\.(?:py|js|md)\b")
+    ends = [f"/{path}" for path in code]
+    missing = {
+        f"{reader}: {name}"
+        for reader in readers
+        for name in named.findall((ROOT / reader).read_text("utf-8"))
+        if not any(end.endswith(f"/{name}") for end in ends)
+    }
+    assert missing == set()
+
+
 def test_every_page_is_in_the_navigation_of_the_site():
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {

@@ -4,7 +4,7 @@ Lines that have their tests elsewhere: wrapped labels and labelled backgrounds i
 tests/tracking/measurement/test_label_faults.py; chunks that unpack to too much in
 tests/tracking/io/test_zarr_chunks.py; leftovers in tests/utils/test_storage.py and
 tests/tracking/io/test_result_folder.py; clusters in tests/test_parallel.py and
-tests/cli/test_cluster.py; GEFFs that lost a part in
+tests/cli/test_options.py; GEFFs that lost a part in
 tests/tracking/io/test_geff.py; codecs in tests/tracking/test_movie.py; results that
 were changed by hand in tests/tracking/io/test_results.py; CPU without thread variables
 in tests/utils/test_threads.py; answers without a server in

@@ -9,7 +9,7 @@ the weights. Besides the margin, five things matter on every kind of cells:
   as well (`assignment/assignment.py`), and the surer of both counts.
 - Near the border cells appear and disappear; elsewhere that is mostly a mistake.
 - A detection that is two for one frame and one again was torn by the segmentation
-  (`lineage/repair.py`), so that nothing divided or merged.
+  (`lineage/splits.py`), so that nothing divided or merged.
 - Mistakes are made everywhere, so that of few divisions more are false than of many.
   The odds of divisions, and of splits and merges, are proportional to their share of
   the movie's events, as to the prior of a class (Saerens et al. 2002). Torn masks do
