@@ -20,6 +20,17 @@ the weights. Besides the margin, five things matter on every kind of cells:
   grows with α as well (Balasubramanian, Donmez and Lebanon 2011). So the slope a
   follows the mean of the small margins of the movie's moves.
 
+Why an event has its probability: `PairSolution.probability` (`tracking/solve.py`) hands
+`Calibration.probability` the kind of the event, its confidence and its context.
+
+- The confidence is what the best other explanation of its cells costs
+  (`Assignment.alternatives` lists what comes and goes). It is infinite, and the
+  probability 1, if an answer settled the event or nothing else is possible.
+- The context is from `measure_context` in the same module, and 1 where a mask is torn.
+- In a lineage, `lineage/splits.py` lowers the confidence of splits and divisions, and
+  `lineage/gaps.py` sets that of gaps. Moves of recovered cells have a probability of
+  their own, that the cell is there.
+
 The coefficients come with clew. They were fitted on simulated movies of every kind that
 the generic weights were not learned from, by benchmarks/wrong_events.py.
 """
