@@ -5,9 +5,15 @@ settles. `collect_open_events` takes the least certain ones that pass a
 `QuestionFilter`, `rank_events` gives each a value, and `diversify` spreads the
 questions over frames, places and kinds of events.
 
+`MovieSession.rank_questions` (`session.py`) is the one place that calls
+`next_questions`: for the page, napari and notebooks. The page's filter comes from its
+menu (`steering.js`), as a `QuestionQuery`, through `view_questions` (`app/session.py`).
+
 To rank events differently, change `rank_events`; it gets the least certain events
-only. To ask about some events first, such as those of a track, call `next_questions`
-with a filter for them, and for the other questions without.
+only. To ask about some events first, such as those of a track, let `rank_questions`
+call `next_questions` with a filter for them, and for the other questions without. The
+page leaves the order as it is. While a filter is set it ignores the questions that come
+with the reply to an answer, which are unfiltered (`takeReply` in `movie.js`).
 
 The ranking is expected model change (Settles et al. 2008): the chance that a
 prediction is wrong times the length of the step that the weights would take.
