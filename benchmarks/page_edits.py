@@ -18,14 +18,14 @@ FRAMES = slice(60, 66)
 def edits(options: argparse.Namespace) -> None:
     """Delete cells of one frame, one after the other; processor time and seconds of each."""
     from clew.app.api_models import MaskEditRequest
-    from clew.app.session import Session
+    from clew.app.session import PageSession
     from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.movie import open_movie
 
     movie = open_movie(Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa/01")[FRAMES]
     with tempfile.TemporaryDirectory() as folder:
         source = measure_movie(movie, cache=Path(folder) / "cache", n_jobs=1)
-        session = Session.open(0, movie, source, Path(folder) / "store.clewdb")
+        session = PageSession.open(0, movie, source, Path(folder) / "store.clewdb")
         for t in range(movie.n_frames - 1):
             session.predictions.by_frame[t] = session.predictions.solve(
                 t, session.state.annotations.select_frame(t)

@@ -87,7 +87,7 @@ OWN_CALLS = {
     "Store.open",
     "stored.load",
     "MovieSession.open",
-    "Session.open",
+    "PageSession.open",
     "Annotator.open",
 }
 FILE_MODULES = {

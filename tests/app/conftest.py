@@ -75,10 +75,10 @@ def serve_sessions(open_sessions, **options):
 @contextmanager
 def serving(movie, measured, store, **options):
     """A server of one movie."""
-    from clew.app.session import Session
+    from clew.app.session import PageSession
 
     def open_sessions(_):
-        return [Session.open(0, movie, measured, store)]
+        return [PageSession.open(0, movie, measured, store)]
 
     with serve_sessions(open_sessions, **options) as page:
         yield page

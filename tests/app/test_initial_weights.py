@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clew.annotation.worker import Fit, _MovieLearner
-from clew.app.session import Session
+from clew.app.session import PageSession
 from clew.tracking.events import Event
 from tests.app.conftest import serve_sessions, use_weights
 from tests.app.test_server import MOVIE, get, moves, send
@@ -16,7 +16,7 @@ def two(simulated, source, tmp_path):
 
     def open_sessions(_):
         return [
-            Session.open(n, simulated.movie, source, tmp_path / f"{n}.clewdb")
+            PageSession.open(n, simulated.movie, source, tmp_path / f"{n}.clewdb")
             for n in (0, 1)
         ]
 
@@ -48,10 +48,10 @@ def test_weights_of_a_movie_are_applied_to_the_others(two, simulated, source, tm
     assert [one["weights"] for one in after] == [None, simulated.movie.name]
     assert (after[1]["before"], after[1]["wrong"]) == (before["wrong"], None)
     client.portal.call(other.store.close)
-    again = Session.open(1, simulated.movie, source, tmp_path / "1.clewdb")
+    again = PageSession.open(1, simulated.movie, source, tmp_path / "1.clewdb")
     assert np.allclose(again.predictions.weights.values, w)
     again.close()
-    chosen = Session.open(
+    chosen = PageSession.open(
         1,
         simulated.movie,
         source,
@@ -105,7 +105,9 @@ def test_movie_is_profiled_once(simulated, source, tmp_path, monkeypatch):
         Tracker.generic(),
         Tracker.generic().set_params(events="divide"),
     ):
-        session = Session.open(0, simulated.movie, source, tmp_path / "store", tracker)
+        session = PageSession.open(
+            0, simulated.movie, source, tmp_path / "store", tracker
+        )
         profile = session.predictions.cache.pairs.profile
         found.append((len(profiled), profile, session.tracker.events))
         # The learning process does not profile the movie again.

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from clew.app.launch import bind, run
 from clew.app.server import OpeningStopped, Server
-from clew.app.session import Session
+from clew.app.session import PageSession
 from clew.errors import InputError
 from clew.tracking.segmentation import DetectionSettings
 from tests.app.conftest import HOST, PATIENCE, TOKEN, IdleWorker, no_loop
@@ -42,7 +42,7 @@ def test_progress_is_shown_until_the_movies_are_open(simulated, source, tmp_path
     def open_sessions(report):
         report("Measuring the cells of 01: frame 3 of 14", 3, 14)
         assert go_on.wait(PATIENCE)
-        return [Session.open(0, simulated.movie, source, tmp_path / "store")]
+        return [PageSession.open(0, simulated.movie, source, tmp_path / "store")]
 
     server = make_server(open_sessions)
     with client_of(server) as client:
@@ -68,7 +68,7 @@ def test_frames_are_shown_while_they_are_measured(simulated, source, tmp_path):
     def open_sessions(report):
         server.preview(simulated.movie)
         assert go_on.wait(PATIENCE)
-        return [Session.open(0, simulated.movie, source, tmp_path / "store")]
+        return [PageSession.open(0, simulated.movie, source, tmp_path / "store")]
 
     server = make_server(open_sessions)
     with client_of(server) as client:

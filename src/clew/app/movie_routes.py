@@ -32,18 +32,18 @@ from clew.app.api_models import (
     read_body,
     read_query,
 )
-from clew.app.session import Session
+from clew.app.session import PageSession
 from clew.app.views import Json
 
 CACHE_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 """For pictures: their address has the revision of the masks."""
 REVALIDATE = {"cache-control": "no-cache"}
 """For what may change under its address."""
-MakeReply = Callable[[Session, Request], Awaitable[Any]]
+MakeReply = Callable[[PageSession, Request], Awaitable[Any]]
 """Returns a Response, or what JSON can hold."""
 
 
-def find_frame(session: Session, request: Request, n_following: int = 0) -> int:
+def find_frame(session: PageSession, request: Request, n_following: int = 0) -> int:
     """Return the frame in the address; so many frames must follow it."""
     frame: int = request.path_params["frame"]
     if frame >= session.movie.n_frames - n_following:
@@ -51,26 +51,26 @@ def find_frame(session: Session, request: Request, n_following: int = 0) -> int:
     return frame
 
 
-async def get_image(session: Session, request: Request) -> Response:
+async def get_image(session: PageSession, request: Request) -> Response:
     """Return the raw frame."""
     query = read_query(request, PictureQuery)
     return await _draw(session, request, query.v, session.pictures.image, query.z)
 
 
-async def get_labels(session: Session, request: Request) -> Response:
+async def get_labels(session: PageSession, request: Request) -> Response:
     """Return the label image."""
     query = read_query(request, PictureQuery)
     return await _draw(session, request, query.v, session.pictures.labels, query.z)
 
 
-async def get_sections(session: Session, request: Request) -> Response:
+async def get_sections(session: PageSession, request: Request) -> Response:
     """Return sections through a cell of a 3D movie."""
     query = read_query(request, SectionsQuery)
     return await _draw(session, request, query.v, session.pictures.sections, query.cell)
 
 
 async def _draw(
-    session: Session,
+    session: PageSession,
     request: Request,
     revision: int,
     draw: Callable[..., bytes],
@@ -86,19 +86,19 @@ async def _draw(
     return Response(content, media_type="image/png", headers=headers)
 
 
-async def get_pair(session: Session, request: Request) -> Json:
+async def get_pair(session: PageSession, request: Request) -> Json:
     """Return a frame pair with its predicted events."""
     return await session.view_pair(find_frame(session, request, 1))
 
 
-async def get_cells(session: Session, request: Request) -> list[Json]:
+async def get_cells(session: PageSession, request: Request) -> list[Json]:
     """Return the cells of a frame."""
     frame = find_frame(session, request)
     cells = await asyncio.to_thread(session.get_cells, frame)
     return cells.to_json()
 
 
-async def get_questions(session: Session, request: Request) -> Json:
+async def get_questions(session: PageSession, request: Request) -> Json:
     """Return what to ask next."""
     query = read_query(request, QuestionQuery)
     revision = session.state.revision
@@ -107,24 +107,24 @@ async def get_questions(session: Session, request: Request) -> Json:
     return {"revision": revision, "version": version, "questions": questions}
 
 
-async def get_status(session: Session, request: Request) -> Json:
+async def get_status(session: PageSession, request: Request) -> Json:
     """Return the state of annotation and learning."""
     query = read_query(request, StatusQuery)
     return views.view_status(session, query.page, query.target)
 
 
-async def get_family(session: Session, request: Request) -> Json:
+async def get_family(session: PageSession, request: Request) -> Json:
     """Return the family of a cell."""
     cell = read_query(request, CellQuery)
     return await session.view_family(cell.frame, cell.label)
 
 
-async def get_doubts(session: Session, _: Request) -> Json:
+async def get_doubts(session: PageSession, _: Request) -> Json:
     """Return where in the movie predictions are unsure."""
     return views.view_doubts(session)
 
 
-async def get_export(session: Session, request: Request) -> Response:
+async def get_export(session: PageSession, request: Request) -> Response:
     """Return a file to download."""
     try:
         kind = ExportKind(request.path_params["kind"])
@@ -148,7 +148,7 @@ async def get_export(session: Session, request: Request) -> Response:
     )
 
 
-async def post_import(session: Session, request: Request) -> Json:
+async def post_import(session: PageSession, request: Request) -> Json:
     """Import a file of annotations or weights."""
     query = read_query(request, ImportQuery)
     content = await request.body()
@@ -156,11 +156,11 @@ async def post_import(session: Session, request: Request) -> Json:
 
 
 def serve_change(
-    model: type[RequestBody], change: Callable[[Session, Any], Awaitable[Json]]
+    model: type[RequestBody], change: Callable[[PageSession, Any], Awaitable[Json]]
 ) -> MakeReply:
     """Return what reads the body of a request, and makes the change."""
 
-    async def post(session: Session, request: Request) -> Json:
+    async def post(session: PageSession, request: Request) -> Json:
         return await change(session, await read_body(request, model))
 
     return post
@@ -179,12 +179,12 @@ GET_ROUTES: dict[str, MakeReply] = {
     "export/{kind}": get_export,
 }
 POST_ROUTES: dict[str, MakeReply] = {
-    "answers": serve_change(AnswerRequest, Session.answer),
-    "edits": serve_change(MaskEditRequest, Session.edit_masks),
-    "undo": serve_change(ChangeRequest, Session.undo),
-    "redo": serve_change(ChangeRequest, Session.redo),
-    "place": serve_change(PositionRequest, Session.move_to),
-    "events": serve_change(EventKindsRequest, Session.choose_events),
-    "track": serve_change(TrackReviewRequest, Session.review_track),
+    "answers": serve_change(AnswerRequest, PageSession.answer),
+    "edits": serve_change(MaskEditRequest, PageSession.edit_masks),
+    "undo": serve_change(ChangeRequest, PageSession.undo),
+    "redo": serve_change(ChangeRequest, PageSession.redo),
+    "place": serve_change(PositionRequest, PageSession.move_to),
+    "events": serve_change(EventKindsRequest, PageSession.choose_events),
+    "track": serve_change(TrackReviewRequest, PageSession.review_track),
     "import": post_import,
 }

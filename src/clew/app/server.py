@@ -46,7 +46,7 @@ from clew.app.security import (
     reject,
     reject_large_body,
 )
-from clew.app.session import Session
+from clew.app.session import PageSession
 from clew.errors import ClewError, InfeasibleAnnotation, InputError
 from clew.tracking.detections import Source
 from clew.tracking.frames import Frames
@@ -111,7 +111,7 @@ class Server:
 
     Attributes
     ----------
-    sessions : list of Session
+    sessions : list of PageSession
         Empty until the movies are open.
     detection : DetectionChoice or None
         While a person chooses how the cells of a movie are detected.
@@ -125,7 +125,7 @@ class Server:
 
     def __init__(
         self,
-        open_sessions: Callable[[Report], list[Session]],
+        open_sessions: Callable[[Report], list[PageSession]],
         *,
         token: str,
         addresses: Sequence[str],
@@ -133,7 +133,7 @@ class Server:
         make_worker: MakeWorker = LearningWorker,
         static: Path = STATIC,
     ) -> None:
-        self.sessions: list[Session] = []
+        self.sessions: list[PageSession] = []
         self.detection: DetectionChoice | None = None
         self.failure: BaseException | None = None
         self.is_settled = threading.Event()
@@ -258,7 +258,7 @@ class Server:
             raise OpeningStopped
         self._progress = (what, done, total)
 
-    def _start_learning(self, sessions: Sequence[Session]) -> None:
+    def _start_learning(self, sessions: Sequence[PageSession]) -> None:
         sources = [session.unedited_source for session in sessions]
         loop = asyncio.get_running_loop()
 
@@ -392,7 +392,7 @@ class Server:
         if not self.sessions:
             raise StillOpening
 
-    def _find_session(self, request: Request) -> Session:
+    def _find_session(self, request: Request) -> PageSession:
         """Return the session of the movie in the address."""
         self._require_open()
         number: int = request.path_params["movie"]

@@ -34,8 +34,8 @@ QUESTIONS_AFTER_ANSWER = 20
 """That a page receives with the reply to an answer."""
 
 
-class Session(MovieSession):
-    """One movie.
+class PageSession(MovieSession):
+    """One movie on the annotation page.
 
     The methods run in the thread of the event loop; whatever takes longer than a
     moment runs in another thread. Parameters are those of `MovieSession`.

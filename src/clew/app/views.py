@@ -22,7 +22,7 @@ from clew.tracking.events import (
 from clew.tracking.lineage.lineage import Lineage
 
 if TYPE_CHECKING:
-    from clew.app.session import Session
+    from clew.app.session import PageSession
 
 Json = dict[str, Any]
 
@@ -155,12 +155,12 @@ def view_family(
     return {"tracks": views, "selected": {"track": own_id, "frame": frame}}
 
 
-def printable_name(session: Session) -> str:
+def printable_name(session: PageSession) -> str:
     """Return the movie's name; bytes that are no valid Unicode are replaced."""
     return os.fsencode(session.movie.name).decode("utf-8", "replace")
 
 
-def view_movie(session: Session) -> Json:
+def view_movie(session: PageSession) -> Json:
     """Return the movie for the list of movies."""
     movie = session.movie
     return {
@@ -176,12 +176,12 @@ def view_movie(session: Session) -> Json:
     }
 
 
-def view_status(session: Session, page: str = "", target: int = 0) -> Json:
+def view_status(session: PageSession, page: str = "", target: int = 0) -> Json:
     """Return the state of annotation and learning.
 
     Parameters
     ----------
-    session : Session
+    session : PageSession
     page : str
         The browser tab that asks; it can undo its own answers.
     target : int
@@ -215,7 +215,7 @@ def view_status(session: Session, page: str = "", target: int = 0) -> Json:
     }
 
 
-def view_overview(session: Session) -> Json:
+def view_overview(session: PageSession) -> Json:
     """Return the movie for the overview of all movies."""
     weights = session.initial_weights
     return {
@@ -229,7 +229,7 @@ def view_overview(session: Session) -> Json:
     }
 
 
-def _view_tracking(session: Session) -> Json:
+def _view_tracking(session: PageSession) -> Json:
     """Return how many of the frame pairs are predicted."""
     return {
         "tracked": len(session.predictions.by_frame),
@@ -237,7 +237,7 @@ def _view_tracking(session: Session) -> Json:
     }
 
 
-def view_doubts(session: Session) -> Json:
+def view_doubts(session: PageSession) -> Json:
     """Return the number of unsure events of each frame pair; None if not predicted."""
     threshold = TIE * session.typical_confidence
     counts: list[int | None] = []

@@ -38,7 +38,7 @@ from clew.utils.storage import user_folder
 if TYPE_CHECKING:
     from clew.app.launch import Certificate, Socket
     from clew.app.server import Report, Server
-    from clew.app.session import Session
+    from clew.app.session import PageSession
     from clew.tracking.frames import Frames as FrameSource
     from clew.tracking.movie import Movie
     from clew.tracking.segmentation import DetectionSettings
@@ -169,9 +169,9 @@ def annotate(
         scheme = "http" if tls is None else "https"
         address = Address.of(bound, host, scheme, public, read_token())
 
-        def open_sessions(report: Report) -> list[Session]:
+        def open_sessions(report: Report) -> list[PageSession]:
             """Open all sessions; runs in a thread while the page shows progress."""
-            sessions: list[Session] = []
+            sessions: list[PageSession] = []
             with contextlib.ExitStack() as cleanup:
                 for movie, (source, path) in zip(opened, paths, strict=True):
                     if movie is None:
@@ -250,7 +250,7 @@ def _bind_socket(host: str, port: int | None) -> Socket:
 
 
 def _print_session_notes(
-    sessions: Sequence[Session], stores: list[Path], host: str, is_secure: bool
+    sessions: Sequence[PageSession], stores: list[Path], host: str, is_secure: bool
 ) -> None:
     """Print where answers are stored and who can reach the page."""
     for session, place in zip(sessions, stores, strict=True):
@@ -323,9 +323,9 @@ def _open_session(
     no_cache: bool,
     as_before: bool,
     report: Report,
-) -> Session:
+) -> PageSession:
     """Open the session of a movie and report progress."""
-    from clew.app.session import Session
+    from clew.app.session import PageSession
     from clew.tracking.measurement.measure import measure_movie
 
     check_folder(store.absolute().parent)
@@ -346,7 +346,7 @@ def _open_session(
             movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
         )
     report(f"Looking at what happens in {movie.name}", 0, 0)
-    return Session.open(number, movie, source, store, tracker, as_before)
+    return PageSession.open(number, movie, source, store, tracker, as_before)
 
 
 def _make_example() -> Path:
