@@ -252,6 +252,15 @@ def test_inputs_that_cannot_be_compared_are_like_no_other(data):
         assert fit(Table(4), inputs, Y).result_.converged
 
 
+def test_arrays_are_recognised_by_their_values():
+    x = np.array([[-1.0, 0.0], [2.0, 3.0]])
+    same = [x.astype(np.int16), x.astype(np.float32), x.T.copy().T]
+    same.append(np.where(x == 0, -0.0, x))
+    keys = ExampleTask(Table(4), [x, *same, x + 1], [0] * 6).keys
+    assert len(set(keys[:-1])) == 1
+    assert keys[-1] != keys[0]
+
+
 def test_inputs_that_print_alike_are_not_taken_for_the_same(data):
     X, Y = data
     one = [Opaque(10 * x.features) for x in X]

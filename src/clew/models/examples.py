@@ -121,9 +121,10 @@ def _add_to_digest(digest: blake2b, value: Any) -> None:
         indptr = csr.indptr.astype(np.int64)
         _add_to_digest(digest, ("sparse", csr.shape, csr.data, indices, indptr))
     elif isinstance(value, np.ndarray) and value.dtype != object:
-        # integers, booleans and float32 of the same value have the same digest
+        # numbers of the same value have the same digest, whatever their type, and -0
+        # is 0
         is_numeric = value.dtype.kind in "biuf"
-        array = value.astype(np.float64) if is_numeric else value.astype(str)
+        array = value.astype(np.float64) + 0.0 if is_numeric else value.astype(str)
         digest.update(f"a{array.shape}{array.dtype.str}".encode())
         digest.update(np.ascontiguousarray(array).data)
     elif is_dataclass(value) and not isinstance(value, type):
