@@ -21,6 +21,7 @@ from clew.models.examples import (
     Examples,
     Input,
     Output,
+    check_lengths,
     fingerprint,
     n_examples,
 )
@@ -76,8 +77,11 @@ class StructuredModel(Protocol):
 class Model(Parametrized):
     """Base of clew's models: parameters in `__init__`, the data's domain by `prepare`.
 
-    A subclass has the methods of `StructuredModel` and `learn_domain`; it may replace
-    `task` and `predict` by faster ones for all examples at once.
+    A subclass has the methods here that raise NotImplementedError. From them follow Δ
+    as a number of wrong parts, hidden parts, margins and the blocks of weights. Another
+    Δ replaces `loss`; it must be 0 where `mistakes` is. `task` and `predict` ask
+    `argmax` about one example after the other, and do not look at x: a subclass
+    replaces them to check its inputs, or to answer for all examples at once.
     """
 
     spaces: frozenset[Space] = ALL_SPACES
@@ -101,7 +105,7 @@ class Model(Parametrized):
         """
         check_kind(self, X)
         model = self.learn_domain(X, Y)
-        model.task(X, Y)  # checks every example
+        model.task(X, Y)  # checks what the subclass checks
         return model
 
     def check_parameters(self) -> None:
@@ -258,10 +262,12 @@ class Model(Parametrized):
         self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1
     ) -> Task:
         """Return the learning problem on these examples."""
+        check_lengths(X, Y)
         return ExampleTask(self, X, Y, n_jobs)
 
     def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
         """Return the best output for each input."""
+        w = check_weights(w, int(self.n_features))
         return map_examples(
             lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs
         )

@@ -42,6 +42,11 @@ LARGEST_SCALE = 1e30
 class NodeModel(Model):
     """Base of the models whose output is a label for each node of x.
 
+    A subclass has `node_features`, `n_edge_features`, `joint_features`, `argmax` and
+    `max_marginals`, and adds its edges to `blocks`. Features of labels and edges are
+    multiplied by `column_scale`. Outputs hold labels; weights and `allowed` are by
+    state, the index of a label in `labels`.
+
     Δ(y*, y) counts the annotated nodes whose label is no candidate, divided by the
     number of annotated nodes if `normalize`. A node is annotated if its candidates are
     not all the classes.
