@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clew.models.binary_program import Program
-from clew.models.highs_solver import WarmStartedProgram
+from clew.models.highs_solver import Program, WarmStartedProgram
 
 KINDS = ("move", "divide", "appear", "disappear")
 NEIGHBOURS = 4

@@ -15,7 +15,8 @@ import numpy as np
 from clew.annotation.sampling import sample
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
+from clew.models.highs_solver import Program
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import MARKER, write_simulation
 from clew.tracking.candidates.frame_pairs import FramePairBuilder

@@ -24,7 +24,8 @@ from clew.errors import (
 )
 from clew.learning.task import Space, Task
 from clew.models.assignment import Assignment
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
+from clew.models.highs_solver import Program
 from clew.parallel import (
     DaskExecutor,
     ThreadExecutor,

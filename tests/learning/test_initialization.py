@@ -15,7 +15,7 @@ from clew.learning.losses import LOSSES, loss_values
 from clew.learning.task import Space
 from clew.models import BinaryProgram, Chain
 from clew.models.base import ExampleTask
-from clew.models.binary_program import Program
+from clew.models.highs_solver import Program
 
 ORDERS = np.array(list(permutations(range(5))))  # the place of each item
 TASTE = np.array([2.0, -1.0, 0.5, 1.0])

@@ -17,9 +17,10 @@ import scipy.sparse as sp
 from clew.learning.task import Array, Mask, Space, Task
 from clew.models.assignment import Assignment
 from clew.models.base import Model
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
 from clew.models.chain import Chain
 from clew.models.graph import Graph
+from clew.models.highs_solver import Program
 from clew.models.multiclass import Multiclass
 from clew.models.tree import Tree
 

@@ -9,7 +9,8 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.initialization import Initializer
 from clew.learning.losses import LOSSES
 from clew.learning.task import Space
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
+from clew.models.highs_solver import Program
 from clew.models.linear_program import find_minimal_conflict
 
 from ..helpers.effort import sweep

@@ -28,9 +28,10 @@ from clew.learning.result import Status
 from clew.learning.task import Space, Subset
 from clew.models.assignment import Assignment
 from clew.models.base import ExampleTask
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
 from clew.models.chain import Chain
 from clew.models.graph import Graph
+from clew.models.highs_solver import Program
 from clew.models.multiclass import Multiclass
 from clew.models.tree import Tree
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from clew.learning.task import Array, Indices
-from clew.models.binary_program import Program
+from clew.models.highs_solver import Program
 
 
 def fill_pseudo_labels(

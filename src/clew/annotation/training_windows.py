@@ -22,8 +22,7 @@ import numpy as np
 
 from clew.annotation.pseudo_labels import fill_pseudo_labels
 from clew.learning.task import Array, Indices, Mask, Space
-from clew.models.binary_program import Program
-from clew.models.highs_solver import WarmStartedProgram
+from clew.models.highs_solver import Program, WarmStartedProgram
 from clew.tracking.assignment.assignment import Assignment, assign, make_program
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import FramePair

@@ -205,9 +205,10 @@ def _get_estimator_class(name: str) -> type[StructuredEstimator]:
 
 def _get_model_classes() -> dict[str, type[Model]]:
     """Return the models of `clew.models` by name."""
+    public = {name: getattr(models, name) for name in models.__all__}
     return {
         name: value
-        for name, value in vars(models).items()
+        for name, value in public.items()
         if isinstance(value, type) and issubclass(value, Model)
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import check_finite, check_kind
 from clew.models.examples import Annotation, check_lengths
-from clew.models.highs_solver import Binary
+from clew.models.highs_solver import Binary, Program
 from clew.models.labels import name_place
 from clew.models.linear_program import AnnotatedProgram, LinearModel
 from clew.utils.validation import check_floats, is_number, short_repr
@@ -23,20 +22,6 @@ MAX_LISTED = 24
 """Most variables for which all outputs can be listed."""
 
 LISTED_AT_A_TIME = 4096
-
-
-@dataclass(frozen=True)
-class Program:
-    """An input: the outputs are the y ∈ {0, 1}ⁿ with lower ≤ A y ≤ upper."""
-
-    features: Matrix
-    """(n_vars, d) dense or sparse; φ(x, y) = featuresᵀ y."""
-    A: Matrix
-    """(m, n_vars) sparse."""
-    lower: Any
-    """(m,) lower bounds of the rows, -inf for none."""
-    upper: Any
-    """(m,) upper bounds of the rows, inf for none."""
 
 
 class BinaryProgram(LinearModel):

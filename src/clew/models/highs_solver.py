@@ -53,6 +53,20 @@ MAX_ANSWERS = 16
 
 
 @dataclass(frozen=True)
+class Program:
+    """An input: the outputs are the y ∈ {0, 1}ⁿ with lower ≤ A y ≤ upper."""
+
+    features: Matrix
+    """(n_vars, d) dense or sparse; φ(x, y) = featuresᵀ y."""
+    A: Matrix
+    """(m, n_vars) sparse."""
+    lower: Any
+    """(m,) lower bounds of the rows, -inf for none."""
+    upper: Any
+    """(m,) upper bounds of the rows, inf for none."""
+
+
+@dataclass(frozen=True)
 class Solution:
     """An exact maximizer."""
 

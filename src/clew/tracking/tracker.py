@@ -48,29 +48,13 @@ from clew.tracking.profile import (
     parse_events,
 )
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
-from clew.tracking.training.examples import (
-    MODEL,
-    TrainingExample,
-    beats_prior,
-    build_examples,
-    change_basis,
-    choose_lambdas,
-    held_out_folds,
-    mean_annotated_features,
-)
 from clew.tracking.training.generic_weights import (
     GENERIC_SETS,
     find_generic_set,
     generic_weights,
     weights_by_name,
 )
-from clew.tracking.training.prior import (
-    initial_weights,
-    make_basis,
-    prior_calibration,
-    scale_prior,
-)
-from clew.tracking.training.recalibration import GENERIC, recalibrate
+from clew.tracking.training.prior import scale_prior
 from clew.tracking.user_columns import (
     Standard,
     add_user_columns,
@@ -298,8 +282,9 @@ class Tracker(Parametrized):
         -------
         Tracker
         """
-        # scikit-learn loads slowly: only to learn.
-        from clew.estimators.svm import StructuredSVM
+        # scikit-learn and the models load slowly: only to learn.
+        from clew.tracking.training.examples import build_examples
+        from clew.tracking.training.weights import learn_weights
 
         movies, tables = _as_lists(movie, annotations)
         executor = make_executor(client, self.n_jobs)
@@ -319,7 +304,7 @@ class Tracker(Parametrized):
             _check_movie_annotations(table, source)
             for table, source in zip(tables, sources, strict=True)
         ]
-        by_movie: list[list[TrainingExample]] = []
+        by_movie = []
         learned_kinds = []
         for source, profile, table in zip(sources, profiles, tables, strict=True):
             builder = self._build_pairs(
@@ -328,29 +313,15 @@ class Tracker(Parametrized):
             learned_kinds.append(self.event_kinds_)
             by_movie.append(build_examples(builder, table))
         examples = [example for examples in by_movie for example in examples]
-        basis = make_basis(prior, names, mean_annotated_features(examples))
-        self.svm_ = StructuredSVM(
-            MODEL,
-            loss=self.loss,
-            lam=choose_lambdas(self.lam, len(examples), prior),
-            regulariser=self.regulariser,
-            algorithm=self.algorithm,
-            start=initial_weights(prior) if warm_start is None else "auto",
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            random_state=self.random_state,
+        learned = learn_weights(
+            self, examples, names, prior, warm_start, getattr(executor, "client", None)
         )
-        self.svm_.fit(
-            [change_basis(example.program, basis) for example in examples],
-            [example.annotated for example in examples],
-            warm_start=warm_start,
-            client=getattr(executor, "client", None),
-        )
+        self.svm_ = learned.svm
         self.groups_ = groups
         self.feature_names_ = names
-        self.improved_ = prior is None or beats_prior(self.svm_, examples, prior)
-        w = self.svm_.coef_ if self.improved_ else initial_weights(prior)
-        self.coef_ = basis @ w
+        self.improved_ = learned.improved
+        self.coef_ = learned.coef
+        self.calibration_ = learned.calibration
         self.result_ = self.svm_.result_
         self.lam_ = self.svm_.lam_
         self.origin_ = Origin.LEARNED
@@ -361,26 +332,11 @@ class Tracker(Parametrized):
         self.coverage_ = Coverage(
             self.n_annotated_, sum(example.pair.n_added for example in examples)
         )
-        self.calibration_ = self._calibrate(examples, basis)
         self.domain_ = TrainingRange.of(
             appearance_of_pairs([example.pair for example in examples], self.coef_)
             for examples in by_movie
         )
         return self
-
-    def _calibrate(
-        self, examples: Sequence[TrainingExample], basis: Any
-    ) -> Calibration:
-        """Calibrate the learned weights on held-out annotations."""
-        annotated = [example for example in examples if example.annotated]
-        pairs = [example.pair for example in annotated]
-        if not self.improved_:
-            # The prior's weights have not seen any annotation.
-            folds = [(self.coef_, [example.annotated for example in annotated])]
-            before = prior_calibration(self.prior)
-            return recalibrate(pairs, self.coef_, folds, before, GENERIC)
-        folds = held_out_folds(self.svm_, basis)
-        return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(
         self,

@@ -18,7 +18,7 @@ from clew.tracking.training.calibration import (
     MovieMargins,
     expected_wrong,
 )
-from clew.tracking.training.examples import TrainingExample, held_out_folds
+from clew.tracking.training.examples import TrainingExample
 from clew.tracking.training.prior import make_basis, scale_prior
 from clew.tracking.training.recalibration import (
     EVENTS_PER_MISTAKE,
@@ -28,6 +28,7 @@ from clew.tracking.training.recalibration import (
     posterior_mode,
     recalibrate,
 )
+from clew.tracking.training.weights import held_out_folds
 
 
 def odds_of_being_wrong(calibration, margin=0.1):
@@ -196,7 +197,7 @@ def test_each_annotation_is_held_out_once_by_weights_that_did_not_see_it(simulat
 def test_weights_that_did_not_improve_are_the_priors_and_so_is_their_calibration(
     simulated, monkeypatch
 ):
-    monkeypatch.setattr("clew.tracking.tracker.beats_prior", lambda *_: False)
+    monkeypatch.setattr("clew.tracking.training.weights.beats_prior", lambda *_: False)
     few = simulated.some[np.arange(len(simulated.some)) < 9]
     found = (
         Tracker(cache=None, n_jobs=1, lam=1.0).fit(simulated.movie, few).calibration_

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Indices, Mask, Matrix
-from clew.models.binary_program import Program
-from clew.models.highs_solver import WarmStartedProgram
+from clew.models.highs_solver import Program, WarmStartedProgram
 from clew.tracking.assignment.margins import compute_margins, find_alternatives
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.events import Event

@@ -21,8 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.models.binary_program import Program
-from clew.models.highs_solver import Binary
+from clew.models.highs_solver import Binary, Program
 from clew.tracking.graph.candidate_graph import CandidateGraph
 
 ROWS_OF_EVENT = 4

@@ -6,29 +6,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import scipy.sparse as sp
 
 from clew.learning.task import Array
-from clew.models.binary_program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram
+from clew.models.highs_solver import Program
 from clew.tracking.assignment.assignment import make_program
 from clew.tracking.candidates.frame_pairs import FramePair, FramePairBuilder
 from clew.tracking.events import Annotations, Event
 
-if TYPE_CHECKING:
-    from clew.estimators.svm import StructuredSVM
-    from clew.learning.selection import PathPoint
-
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same in any frame pair."""
-LAMBDA_GRID = (100.0, 12.0, 1.5)
-"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed
-event. Features are of order 1 in any movie, so that this is an absolute measure. Each
-fit begins at the weights of the λ before, so that the first, which hardly leaves the
-prior, decides which local minimum the others are in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,53 +82,3 @@ def mean_annotated_features(
             value = happened * features[[row]].toarray()[0]
             totals[event] = totals.get(event, 0.0) + value
     return {event: total / max(counts[event], 1) for event, total in totals.items()}
-
-
-def choose_lambdas(lam: Any, n_examples: int, prior: Array | None) -> Any:
-    """Return the λ to choose from: the requested ones, or those of `LAMBDA_GRID`.
-
-    Without a prior the learner takes them from its data. The prior's feature, ten times
-    as large as the others, would mislead it.
-    """
-    if prior is None or not isinstance(lam, str) or lam != "auto":
-        return lam
-    return [value / n_examples for value in LAMBDA_GRID]
-
-
-def beats_prior(
-    learner: StructuredSVM,
-    examples: Sequence[TrainingExample],
-    prior: Array,
-) -> bool:
-    """Whether learned weights make fewer mistakes on held-out annotations.
-
-    Few annotations can lead away from weights that were learned from many. The folds
-    that choose λ hold out every annotation once, so that both are judged by the same
-    events. As many mistakes are no evidence: learned weights were then worse on events
-    that nobody annotated more often than better. With a given λ nothing was held out,
-    and the answer is yes.
-    """
-    point = find_chosen_point(learner)
-    if point is None:
-        return True
-    of_prior = sum(example.count_mistakes(prior) for example in examples)
-    return bool(point.losses.sum() < of_prior)
-
-
-def find_chosen_point(learner: StructuredSVM) -> PathPoint | None:
-    """Return what the folds tell of the chosen λ; None with a given λ."""
-    return next((point for point in learner.path_ if point.lam == learner.lam_), None)
-
-
-def held_out_folds(
-    learner: StructuredSVM, basis: Any
-) -> list[tuple[Array, list[dict[int, int]]]]:
-    """Return the weights of each fold at the chosen λ, and what it held out.
-
-    Empty with a given λ.
-    """
-    point = find_chosen_point(learner)
-    if point is None:
-        return []
-    folds = zip(point.weights, learner.held_out_, strict=True)
-    return [(basis @ w, [part or {} for part in parts]) for w, parts in folds]

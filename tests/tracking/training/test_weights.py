@@ -11,12 +11,8 @@ from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
-from clew.tracking.training.examples import (
-    LAMBDA_GRID,
-    beats_prior,
-    build_examples,
-    choose_lambdas,
-)
+from clew.tracking.training.examples import build_examples
+from clew.tracking.training.weights import LAMBDA_GRID, beats_prior, choose_lambdas
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +60,7 @@ def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):
 def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(
     simulated, monkeypatch
 ):
-    monkeypatch.setattr("clew.tracking.tracker.beats_prior", lambda *_: False)
+    monkeypatch.setattr("clew.tracking.training.weights.beats_prior", lambda *_: False)
     tracker = Tracker(lam=10.0, cache=None, n_jobs=1).fit(
         simulated.movie, simulated.some
     )
