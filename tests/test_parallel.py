@@ -1,5 +1,6 @@
 """Executors keep the order and pass errors on; a Dask cluster gives the same rows."""
 
+import asyncio
 import errno
 import http.server
 import os
@@ -378,6 +379,15 @@ def test_address_that_cannot_be_used_is_refused(address):
 def test_scheduler_is_connected_to(client):
     with connect_to_cluster(client.scheduler.address) as other:
         assert make_executor(other, 1).workers == 2
+
+
+def test_cluster_is_connected_to_from_a_running_event_loop(client):
+    """As in a notebook."""
+
+    async def connect():
+        connect_to_cluster(client.scheduler.address).close()
+
+    asyncio.run(connect())
 
 
 class VersionReport:

@@ -429,7 +429,9 @@ def connect_to_cluster(address: str, timeout: float = CONNECT_TIMEOUT) -> Client
             scheduler = content["address"]
         else:
             scheduler = address
-        asyncio.run(_exchange_greetings(scheduler, timeout))
+        # in a thread, since a notebook has a running event loop
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, _exchange_greetings(scheduler, timeout)).result()
         client = distributed.Client(scheduler, timeout=timeout)
     except Exception as error:  # files, addresses and TLS raise many types
         raise ClusterError(
