@@ -185,8 +185,8 @@ def test_news_that_come_while_questions_are_fetched_are_not_forgotten(annotator)
     )
     fetch = "import('/static/asking.js').then((asking) => void asking.fetchQuestions())"
     page.evaluate(fetch)
-    page.evaluate(fetch)
     annotator.wait_until(lambda: held)
+    page.evaluate(fetch)
     with page.expect_request("**/questions?*"):
         held[0].continue_()
 
