@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from tests.app.browser.conftest import ServedHere, open_tab
+
 
 @pytest.mark.posix
 def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
@@ -189,6 +191,32 @@ def test_news_that_come_while_questions_are_fetched_are_not_forgotten(annotator)
     page.evaluate(fetch)
     with page.expect_request("**/questions?*"):
         held[0].continue_()
+
+
+def test_status_from_before_an_answer_does_not_take_it_back(browser, solid, tmp_path):
+    served = ServedHere([solid], "--store", str(tmp_path / "answers.clewdb"))
+    try:
+        person, held = open_tab(browser), []
+        person.open(served.address)
+        page = person.page
+        page.route(
+            "**/status?*",
+            lambda route: held.append(None if held else (route, route.fetch())),
+        )
+        page.evaluate(
+            "import('/static/movie.js').then((movie) => { window.status = movie.fetchStatus(); })"
+        )
+        person.wait_until(lambda: held)
+        person.press("y")
+        person.until_annotated(1)
+        route, before = held[0]
+        assert before.json()["annotated"] == 0
+        route.fulfill(response=before)
+        page.evaluate("() => window.status")
+        person.until_annotated(1)
+        person.saved()
+    finally:
+        served.stop()
 
 
 FAST_FINGER = """() => {

@@ -55,7 +55,8 @@ function takeStatus({ revision, annotated, can_undo, can_redo, learning, version
   if (!state.switching) state.events = events; // else the server does not know yet what was clicked
   takeMasks(revision, masks);
   takeWorker(worker);
-  if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
+  const isOlder = revision < (replied.get(state.movie.store) ?? 0); // it was asked for before the last answer
+  if (!state.waiting && !isOlder) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
 }
 
 let masksAt = { movie: null, revision: 0 }; // what is known of the masks; an answer that took longer may be older
@@ -69,6 +70,7 @@ function takeMasks(revision, masks) {
   for (const t of edited) dropQuestionsOf(Number(t));
 }
 
+const replied = new Map(); // store of answers → the revision of the last reply
 const learned = new Map(); // movie → the last revision that was learned from; the reply to its answer may come later
 
 /** A request was confirmed (or refused: then there is no reply). */
@@ -81,6 +83,7 @@ export function takeReply(item, reply) {
   }
   for (const pair of reply.pairs) setPair(item.movie, pair);
   if (item.kind === "edits") settleEdit();
+  replied.set(item.store, reply.revision);
   if (item.movie !== state.movie.id) return;
   if (reply.masks) takeMasks(reply.revision, reply.masks);
   state.learning = reply.revision > (learned.get(item.movie) ?? -1); // until the server says that it has new questions
