@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clew._version import __version__ as __version__
+from clew.utils.lazy import import_lazily
 
 if TYPE_CHECKING:
     from clew import errors, models
@@ -63,16 +64,8 @@ _HOMES = {
     "clew.tracking.tracker": ("Tracker",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_get_name, __dir__ = import_lazily(__name__, _HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"clew.{name}")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'clew' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return import_module(f"clew.{name}") if name in _MODULES else _get_name(name)

@@ -3,8 +3,9 @@
 A model is imported when it is first used: tracking needs only the solver of 0/1 programs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from clew.utils.lazy import import_lazily
 
 if TYPE_CHECKING:
     from clew.models.assignment import Assignment
@@ -31,26 +32,16 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "Assignment": "assignment",
-    "BinaryProgram": "binary_program",
-    "Chain": "chain",
-    "Graph": "graph",
-    "Model": "base",
-    "Multiclass": "multiclass",
-    "Program": "highs_solver",
-    "StructuredModel": "base",
-    "Tree": "tree",
-    "check_model": "checking",
+    "Assignment": ".assignment",
+    "BinaryProgram": ".binary_program",
+    "Chain": ".chain",
+    "Graph": ".graph",
+    "Model": ".base",
+    "Multiclass": ".multiclass",
+    "Program": ".highs_solver",
+    "StructuredModel": ".base",
+    "Tree": ".tree",
+    "check_model": ".checking",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'clew.models' has no attribute {name!r}")
-    home = import_module(f"clew.models.{_HOME_OF[name]}")
-    value = globals()[name] = getattr(home, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = import_lazily(__name__, _HOME_OF)

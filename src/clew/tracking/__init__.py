@@ -3,10 +3,10 @@
 The names that users write stand here; they are imported when they are first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clew.utils.extras import require_extra
+from clew.utils.lazy import import_lazily
 
 if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
@@ -22,18 +22,18 @@ require_extra("tracking", "clew.tracking")
 
 # By module of clew.tracking. Annotation is a layer above: it is imported when asked for.
 _HOMES = {
-    "Annotations": "events",
-    "DetectionTable": "detections",
-    "Event": "events",
-    "EventTable": "events",
-    "Lineage": "lineage.lineage",
-    "Movie": "movie",
-    "Tracker": "tracker",
+    "Annotations": ".events",
+    "DetectionTable": ".detections",
+    "Event": ".events",
+    "EventTable": ".events",
+    "Lineage": ".lineage.lineage",
+    "Movie": ".movie",
+    "Tracker": ".tracker",
     "annotate": "clew.annotation.notebook",
-    "evaluate": "evaluation.evaluate",
-    "open_movie": "movie",
-    "read_annotations": "io.annotations",
-    "write_results": "io.results",
+    "evaluate": ".evaluation.evaluate",
+    "open_movie": ".movie",
+    "read_annotations": ".io.annotations",
+    "write_results": ".io.results",
 }
 
 __all__ = [
@@ -51,15 +51,4 @@ __all__ = [
     "write_results",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'clew.tracking' has no attribute {name!r}")
-    home = _HOMES[name]
-    module = home if home.startswith("clew.") else f"clew.tracking.{home}"
-    value = globals()[name] = getattr(import_module(module), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = import_lazily(__name__, _HOMES)
